@@ -11,7 +11,14 @@ from pathlib import Path
 
 from placer import machine, profile
 from placer.calibration.build import broken_devices, build
-from placer.calibration.measuring.faults import DEVICE_ERRORS, BrokenDeviceError, cause, locked, release
+from placer.calibration.measuring.faults import (
+    DEVICE_ERRORS,
+    BrokenDeviceError,
+    cause,
+    check_writable,
+    locked,
+    release,
+)
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.recording import KernelRecorder
 from placer.calibration.measuring.timing import Clock
@@ -46,7 +53,8 @@ def calibrate(
     profile. The shipped profile of a similar machine is built upon, unless ``unaided``. ``clock`` times the
     accelerators and the budget.
 
-    Raises ValueError for an impossible budget or device, CalibrationError where nothing could be measured.
+    Raises ValueError for an impossible budget or device, CalibrationError where nothing could be measured, ProfileError
+    where the file that ``path`` names is no profile.
     """
     if not budget > 0:
         raise ValueError(f"budget must be a number of seconds above 0, not {budget!r}")
@@ -58,12 +66,14 @@ def calibrate(
     wanted = one_of_each(wanted, fingerprint["accelerators"])
     planned = targets(wanted, quick)
     share = fit_share(planned)
+    profile.check_target(target_path)
     existing = finished(target_path, fingerprint, wanted, budget * (1 - share))
     if existing is not None:
         shown.note(f"already calibrated ({existing.created}, {existing.seconds:.0f} s): nothing left to measure")
         return existing
+    check_writable(target_path)
     with locked(target_path):
-        journal = Journal(target_path.with_suffix(".journal"), fingerprint)
+        journal = Journal(profile.working_file(target_path, ".journal"), fingerprint)
         if journal.put_aside is not None:
             what = "an interrupted calibration with other settings, or of another version of placer,"
             shown.note(f"{what} is kept in {journal.put_aside}")

@@ -27,7 +27,7 @@ from placer.collector import without_collection
 from placer.decision import Objective, ranks
 from placer.errors import PlacerError, ProfileError
 from placer.explanation import Explanation, LaterTurn
-from placer.profile import Profile, check_source
+from placer.profile import Profile, check_name
 from placer.question import Source, check_measurable, explain_workload
 from placer.workload import (
     MEASURE,
@@ -98,6 +98,7 @@ def choose(
     model: Callable[..., Any],
     batch: Any = None,
     *,
+    batch_shape: Any = None,
     mode: Mode | None = None,
     loss: Callable[..., Any] | None = None,
     target: Any = None,
@@ -118,6 +119,7 @@ def choose(
     model: Callable[..., Any] | Job,
     batch: Any = None,
     *,
+    batch_shape: Any = None,
     mode: Mode | None = None,
     loss: Callable[..., Any] | None = None,
     target: Any = None,
@@ -142,6 +144,7 @@ def choose(
             takes none of the arguments up to ``modules``.
         batch: one shape, like ``(32, 84)``, or a sequence of shapes, of float32 inputs; or a real batch: a tensor, or
             any nest of tensors (a tuple: positional arguments, a mapping: keyword arguments).
+        batch_shape: another name of ``batch``; give one of the two.
         mode: ``"train"`` or ``"infer"``; None reads ``model.training``. A step function that runs backward trains.
         loss: a callable on the output, or on the output and ``target``. None: the output's own ``loss`` if it has one,
             else a sum over its floating tensors. Training only.
@@ -170,15 +173,17 @@ def choose(
         PlacerError: only under ``PLACER_STRICT=1``.
     """
     what = checked_work(
-        model, batch, options, mode=mode, loss=loss, target=target, optimizer=optimizer, steps=steps, data=data,
-        outputs=outputs, autocast=autocast, modules=modules,
+        model, batch, options, batch_shape=batch_shape, mode=mode, loss=loss, target=target, optimizer=optimizer,
+        steps=steps, data=data, outputs=outputs, autocast=autocast, modules=modules,
     )  # fmt: skip
+    if not isinstance(move, bool):
+        raise TypeError(f"move must be True or False, not {move!r}")
     names = check_devices(devices)
     if names is not None:
         check_available(names)
     forced = override()
     if profile is not None:
-        check_source(profile)
+        check_name(profile)
     if options.objective == "cost":
         deciding.check_priced(options.aim, names or ranks.own_devices() or machine.available_devices())
     if options.measure != "never" and isinstance(what, Job):
@@ -236,6 +241,7 @@ def explain(
     model: Callable[..., Any] | Job,
     batch: Any = None,
     *,
+    batch_shape: Any = None,
     mode: Mode | None = None,
     loss: Callable[..., Any] | None = None,
     target: Any = None,
@@ -271,8 +277,8 @@ def explain(
             (TraceError), or the step could not be timed.
     """
     what = checked_work(
-        model, batch, options, mode=mode, loss=loss, target=target, optimizer=optimizer, steps=steps, data=data,
-        outputs=outputs, autocast=autocast, modules=modules,
+        model, batch, options, batch_shape=batch_shape, mode=mode, loss=loss, target=target, optimizer=optimizer,
+        steps=steps, data=data, outputs=outputs, autocast=autocast, modules=modules,
     )  # fmt: skip
     names = check_devices(devices)
     measure = check_choice("measure", options.measure, ("never", "always")) == "always"
@@ -282,11 +288,14 @@ def explain(
 
 
 def checked_work(
-    model: Callable[..., Any] | Job, batch: Any, options: Options, *, data: Data, **arguments: Any
+    model: Callable[..., Any] | Job, batch: Any, options: Options, *, batch_shape: Any, data: Data, **arguments: Any
 ) -> Workload | Job:
     """What the arguments of a step describe, or the job itself, which takes none. Raises ValueError or TypeError."""
     if not isinstance(options, Options):
         raise TypeError(f"options must be a placer.Options, not {options!r}")
+    if batch is not None and batch_shape is not None:
+        raise TypeError("batch and batch_shape are one argument: give only one of them")
+    batch = batch_shape if batch is None else batch
     if not isinstance(model, Job):
         return make_workload(model, batch, data=data, **arguments)
     if any(value is not None for value in (batch, *arguments.values())) or data != "host":
@@ -313,6 +322,8 @@ def calibrate(
         raise TypeError(f"budget must be a number of seconds, not {budget!r}")
     if not 0.0 < budget < float("inf"):
         raise ValueError(f"budget must be a positive number of seconds, not {budget!r}")
+    if not isinstance(progress, bool):
+        raise TypeError(f"progress must be True or False, not {progress!r}")
     names = check_devices(devices)
     if names is not None:
         check_available(names)

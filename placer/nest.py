@@ -16,12 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils.data import DataLoader, Dataset
 
 #: How deep ``tensors`` looks into containers and unknown objects: a nest is a shallow thing.
 MAX_DEPTH = 12
-#: Holds no tensor of a batch.
+#: Holds no tensor of a batch, or those of all batches.
 _ATOMS = (str, bytes, int, float, complex, type(None), type, torch.nn.Module, types.FunctionType, types.MethodType,
-          types.BuiltinFunctionType, types.ModuleType, torch.dtype, torch.device)  # fmt: skip
+          types.BuiltinFunctionType, types.ModuleType, torch.dtype, torch.device, DataLoader, Dataset)  # fmt: skip
 
 
 def is_namedtuple(value: object) -> bool:

@@ -14,10 +14,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from competing import compete
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
 import placer
 from placer import machine, profile
@@ -49,8 +51,8 @@ def names(function: Callable[..., Any]) -> list[str]:
 
 
 def test_signatures_are_those_of_the_contract() -> None:
-    workload = ["model", "batch=None", "mode=None", "loss=None", "target=None", "optimizer=None", "steps=None",
-                "data='host'", "outputs=None", "autocast=None", "modules=None", "devices=None",
+    workload = ["model", "batch=None", "batch_shape=None", "mode=None", "loss=None", "target=None", "optimizer=None",
+                "steps=None", "data='host'", "outputs=None", "autocast=None", "modules=None", "devices=None",
                 "profile=None"]  # fmt: skip
     options = f"options={placer.Options()!r}"
     assert names(placer.choose) == [*workload, "move=True", options]
@@ -329,8 +331,14 @@ def test_the_conventional_rule(model: nn.Module, monkeypatch: pytest.MonkeyPatch
     ({"devices": ["cuda:77"]}, ValueError, "'cuda:77' is not on this machine; accepted: cpu"),
     ({"profile": 3}, TypeError, "profile must be"),
     ({"profile": "no such/name/"}, placer.ProfileMissing, "no profile at"),
+    ({"profile": "nope"}, ValueError, r"no profile is called 'nope' \(there is: .*amd-epyc.*placer profile list"),
+    ({"profile": "no pe!"}, ValueError, "no profile is called 'no pe!'"),
+    ({"move": "no"}, TypeError, "move must be True or False, not 'no'"),
     ({"steps": 0}, ValueError, "steps must be"),
     ({"loss": nn.functional.mse_loss}, ValueError, "give target="),
+    ({"loss": nn.MSELoss, "target": (32, 3)}, TypeError, r"not the class MSELoss: pass MSELoss\(\.\.\.\)"),
+    ({"optimizer": torch.optim.Adam}, TypeError, "not the class Adam"),
+    ({"batch_shape": (32, 84)}, TypeError, "batch and batch_shape are one argument"),
 ])  # fmt: skip
 def test_wrong_arguments_raise_at_once(
     model: nn.Module, calibrated: Profile, monkeypatch: pytest.MonkeyPatch,
@@ -339,6 +347,63 @@ def test_wrong_arguments_raise_at_once(
     monkeypatch.setenv("PLACER_STRICT", "1")  # so that a profile that is not there raises as well
     with pytest.raises(error, match=says):
         placer.choose(model, (32, 84), **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"profile": "nope"}, {"profile": "no pe!"}, {"move": "no"}, {"loss": nn.MSELoss}]
+)
+def test_a_wrong_argument_is_not_given_the_default_rule(
+    model: nn.Module, calibrated: Profile, arguments: dict[str, Any]
+) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        choose(model, (32, 84), **arguments)
+
+
+class Rows(Dataset[torch.Tensor]):
+    """Rows of a data set that nobody may walk over."""
+
+    def __init__(self) -> None:
+        self.first = torch.zeros(84)
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        raise AssertionError("it was walked over")
+
+    def __len__(self) -> int:
+        return 10**6
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        raise AssertionError("it was read")
+
+
+@pytest.mark.parametrize("asked", [placer.choose, placer.explain])
+@pytest.mark.parametrize(("batch", "error", "says"), [
+    (DataLoader(Rows(), batch_size=32), TypeError, r"DataLoader; next\(iter\(loader\)\) is a batch of a DataLoader"),
+    ([DataLoader(Rows(), batch_size=32)], TypeError, r"DataLoader; next\(iter\(loader\)\)"),
+    (Rows(), TypeError, r"Rows; next\(iter\(loader\)\)"),
+    (np.zeros((32, 84)), TypeError, r"not numpy\.ndarray; torch\.from_numpy makes tensors of arrays"),
+    ([np.zeros((32, 84))], TypeError, r"must hold tensors or whole numbers, not numpy\.ndarray; torch\.from_numpy"),
+    ((np.zeros(84), np.zeros(84)), TypeError, r"torch\.from_numpy"),
+    ((2**70, 8), ValueError, r"batch \(1180591620717411303424, 8\) is larger than any tensor can be"),
+    ([(32, 84), (2**64,)], ValueError, "is larger than any tensor can be"),
+    ((2**62, 8), ValueError, "is larger than any tensor can be"),
+], ids=lambda value: type(value).__name__)  # fmt: skip
+def test_what_is_no_batch_is_refused_in_one_line(
+    model: nn.Module, calibrated: Profile, asked: Callable[..., Any], batch: Any, error: type[Exception], says: str
+) -> None:
+    for arguments in ({"batch": batch}, {"batch_shape": batch}):
+        with pytest.raises(error, match=says) as seen:
+            asked(model, **arguments)
+        assert "\n" not in str(seen.value)
+
+
+def test_batch_shape_is_batch(model: nn.Module, calibrated: Profile) -> None:
+    for batch in ((32, 84), torch.randn(32, 84)):
+        named, usual = choose(model, batch_shape=batch, move=False), choose(model, batch, move=False)
+        assert str(named.predictions["cpu"].priced.trace) == str(usual.predictions["cpu"].priced.trace)
+        assert placer.explain(model, batch_shape=batch).workload == placer.explain(model, batch).workload
+    with pytest.raises(ValueError, match="a Job says what to run"):
+        placer.choose(placer.Job([placer.Part("a", model, (4, 84))]), batch_shape=(4, 84))  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(("arguments", "error", "says"), [
@@ -358,6 +423,7 @@ def test_options_are_checked_when_they_are_made(arguments: dict[str, Any], error
     *(({"budget": seconds}, ValueError, "a positive number of seconds") for seconds in (0, -1.0, math.inf, math.nan)),
     ({"budget": "60"}, TypeError, "a number of seconds, not '60'"),
     ({"devices": ["cuda:99"]}, ValueError, "not on this machine"),
+    ({"progress": "no"}, TypeError, "progress must be True or False, not 'no'"),
 ])  # fmt: skip
 def test_calibrate_refuses_wrong_arguments(arguments: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):

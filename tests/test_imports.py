@@ -30,6 +30,7 @@ ORDER = (
     ("tracing",),
     ("profile", "workload"),
     ("machine",),
+    ("files",),
     ("collector", "errors", "lazy", "nest", "printable", "units"),
 )
 #: The same inside ``placer.calibration``.

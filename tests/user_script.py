@@ -19,6 +19,8 @@ assert_type(placement.confidence, "float | None")
 seconds = placement.predictions[placement.device].step_seconds
 placer.choose(model, [(32, 84)], data="pinned", outputs="device", steps=10, devices=torch.device("cpu"), move=False)
 placer.choose(model, x, loss=nn.functional.mse_loss, target=y, options=placer.Options(threads="tune"), move=False)
+placer.choose(model, batch_shape=(32, 84), move=False)
+assert_type(placer.explain(model, batch_shape=(32, 84)), placer.Explanation)
 assert_type(placer.explain(model, {"input": x}, mode="infer", autocast=torch.bfloat16), placer.Explanation)
 
 job = placer.Job([placer.Part("training", model, (32, 84), mode="train", loss=nn.MSELoss(), target=y)])
@@ -30,6 +32,7 @@ if not placement.predictions:  # never: what follows is refused by mypy, and by 
     placer.choose(model, x, mode="training")  # type: ignore[call-overload]
     placer.choose(model, x, data="gpu")  # type: ignore[call-overload]
     placer.choose(job, x)  # type: ignore[call-overload]
+    placer.choose(job, batch_shape=(32, 84))  # type: ignore[call-overload]
     placer.choose(job, mode="train")  # type: ignore[call-overload]
     placer.explain(model, x, mode="training")  # type: ignore[arg-type]
     placer.Options(threads="all")  # type: ignore[arg-type]

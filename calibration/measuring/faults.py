@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 
 from placer.errors import CalibrationError, first_line
 from placer.placement import synchronize
+from placer.profile import working_file
 
 #: Seconds that a killed process may take to end.
 KILLED = 5.0
@@ -140,14 +141,26 @@ def release(device: str) -> None:
             torch.get_device_module(torch.device(device)).empty_cache()
 
 
+def check_writable(target: Path) -> None:
+    """Raise CalibrationError where no file can be written beside ``target``, whose folder is made."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=target.parent).close()
+    except OSError as error:
+        raise CalibrationError(
+            f"cannot write {target}: {error.strerror or error}; "
+            "give another file (placer calibrate --output FILE) or folder (PLACER_HOME)"
+        ) from error
+
+
 @contextlib.contextmanager
 def locked(target: Path) -> Iterator[None]:
-    """Hold the lock beside ``target``. The system releases it when its holder ends, however that happens.
+    """Hold the lock of calibrating into ``target``. The system releases it when its holder ends, however that happens.
 
-    Raises CalibrationError where another process holds it, where the place cannot be written, and where the lock is a
-    symbolic link: in a folder that others may write to, it could lead anywhere.
+    Raises CalibrationError where another process holds it, where placer's folder cannot be written, and where the lock
+    is a symbolic link: in a folder that others may write to, it could lead anywhere.
     """
-    path = target.with_suffix(".lock")
+    path = working_file(target, ".lock")
     if path.is_symlink():
         raise CalibrationError(f"{path} is a symbolic link, which is refused: remove it and run placer calibrate again")
     try:
@@ -160,8 +173,7 @@ def locked(target: Path) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise CalibrationError(
-            f"cannot write {path}: {error.strerror or error}; "
-            "give another file (placer calibrate --output FILE) or folder (PLACER_HOME)"
+            f"cannot write {path}: {error.strerror or error}; give another folder (PLACER_HOME)"
         ) from error
     try:
         yield

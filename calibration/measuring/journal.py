@@ -323,7 +323,7 @@ class Journal:
         except OSError as error:
             raise CalibrationError(
                 f"cannot write {self.path}: {error.strerror or error}; what was measured before is kept. Give another "
-                "file (placer calibrate --output FILE) or folder (PLACER_HOME)"
+                "folder (PLACER_HOME)"
             ) from error
 
     def of(self, device: str, threads: int) -> list[StepObservation]:

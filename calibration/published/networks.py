@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from placer.calibration.published.plain_networks import PLAIN, NeuMF
 from placer.calibration.published.table import PublishedStep
-from placer.errors import TraceError
+from placer.errors import TraceError, first_line
 from placer.tracing import OpCall, Trace, trace
 from placer.workload import Workload, load_torchvision
 
@@ -82,7 +82,7 @@ def with_kept_gradients(traced: Trace, calls: tuple[OpCall, ...], cleared: bool)
 def build(step: PublishedStep, device: str = "meta", *, compiled: bool = False) -> Workload:
     """The workload of a published step, with its untrained model and its inputs on ``device``.
 
-    Raises ImportError where the package that builds the network is not installed.
+    Raises ImportError where the package that builds the network is not installed, TraceError where it cannot build it.
     """
     dtype = _DTYPES.get(step.dtype)
     model = _model(step, device)
@@ -109,16 +109,24 @@ def build(step: PublishedStep, device: str = "meta", *, compiled: bool = False) 
 
 
 def _model(step: PublishedStep, device: str) -> nn.Module:
+    """Raises ImportError without the package, and TraceError where the one that is installed has no such network."""
     makers: dict[str, Callable[[PublishedStep], nn.Module]] = {
         "torchvision": _torchvision, "timm": _timm, "transformers": _transformers, "neumf": lambda _: NeuMF(),
         "plain": lambda step: PLAIN[step.arguments["name"]](),
     }  # fmt: skip
     make = makers[step.builder]
     try:
-        with torch.device(device):
-            return make(step)
-    except RuntimeError:  # its constructor reads values, which the meta device does not have
-        return make(step).to(device)
+        try:
+            with torch.device(device):
+                return make(step)
+        except RuntimeError:  # its constructor reads values, which the meta device does not have
+            return make(step).to(device)
+    except ImportError:
+        raise
+    except Exception as error:  # the boundary to names in a table, and to any version of somebody's package
+        network = step.network.removeprefix(f"{step.builder}:")
+        why = f"{type(error).__name__}, {first_line(error)}"
+        raise TraceError(f"{network} cannot be built by the {step.builder} that is installed: {why}") from error
 
 
 def _input(given: Any, dtype: torch.dtype | None, step: PublishedStep, device: str) -> Tensor:

@@ -130,6 +130,7 @@ def compared(work: Path, codes: Mapping[str, str | None]) -> dict[str, Any]:
     }
     for name, path in codes.items():
         asked = ("--against", "timed.json", "--profile", f"{name}.json", "--output", f"priced-{name}.json")
+        (work / f"priced-{name}.json").unlink(missing_ok=True)  # of a call that was interrupted
         run_placer(["validate", *asked], path, work)
         for cell in record.load(work / f"priced-{name}.json").cells:
             if cell.key in cells:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 from placer.explanation import new_table, plain
+from placer.files import write_new
 from placer.printable import printable_text
 
 T = TypeVar("T")
@@ -63,10 +64,9 @@ def markdown_by_group(
 
 
 def write_lines(lines: Iterable[str], output: Path | None) -> None:
-    """Into a file, whose folder is made; nowhere for None."""
+    """Into a new file, whose folder is made; nowhere for None. Raises PlacerError where something is there."""
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_new(output, ("\n".join(lines) + "\n").encode())
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -66,7 +66,7 @@ def command(
     objective: str, price: tuple[str, ...], watts: tuple[str, ...], sweep: str | None, measure: bool, full: bool,
     as_json: bool, as_html: bool, form: str, output: str | None, **of_a_step: Any,
 ) -> None:  # fmt: skip
-    """Say in a dozen lines where a model runs faster, and why.
+    """Say where a model runs faster, and why: a line a fact.
 
     Without TARGET, show the last decisions taken on this machine.
 

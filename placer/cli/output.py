@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from placer.errors import PlacerError
+from placer.files import check_free, write_new
 from placer.printable import printable, printable_text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,7 +48,7 @@ def write_result(text: str, output: str | None) -> None:
     if output is None or output == "-":
         show_text(text, colored=terminal(output)[1])
     else:
-        Path(output).write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+        write_new(Path(output), (text if text.endswith("\n") else text + "\n").encode())
         say(f"written to {output}")
 
 
@@ -57,14 +59,34 @@ def write(result: Any, form: str, output: str | None) -> None:
     write_result(text, output)
 
 
+def new_file(context: click.Context, parameter: click.Parameter, output: str | None) -> str | None:
+    """The file of ``--output``. Raises PlacerError, before any work, where something is there or its folder is not."""
+    if output is not None and output != "-":
+        path = Path(output)
+        if not path.parent.is_dir():
+            raise PlacerError(f"{path} cannot be written: there is no folder {path.parent}")
+        check_free(path)
+    return output
+
+
+def page_is_possible(context: click.Context, parameter: click.Parameter, asked: Any) -> Any:
+    """``--format`` or ``--html``. Raises PlacerError before any work where a page needs a package that is missing."""
+    if asked is True or asked == "html":
+        from placer.explanation import check_packages
+
+        check_packages()
+    return asked
+
+
 def result_options(*forms: str, text: str = "") -> Callable[[F], F]:
     """``--format``, one of ``forms``, and ``--output``."""
 
     def add(command: F) -> F:
         for option in (
-            click.option("--output", type=click.Path(dir_okay=False), metavar="FILE",
+            click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", callback=new_file,
                          help="Write to FILE instead of stdout."),
-            click.option("--format", "form", type=click.Choice(forms), default="text", show_default=True, help=text),
+            click.option("--format", "form", type=click.Choice(forms), default="text", show_default=True,
+                         callback=page_is_possible, help=text),
         ):  # fmt: skip
             command = option(command)
         return command
@@ -74,8 +96,9 @@ def result_options(*forms: str, text: str = "") -> Callable[[F], F]:
 
 def form_flags(command: F) -> F:
     """``--json`` and ``--html``, for ``--format``; see ``chosen_form``."""
-    for form in ("html", "json"):
-        command = click.option(f"--{form}", f"as_{form}", is_flag=True, help=f"The same as --format {form}.")(command)
+    for form, check in (("html", page_is_possible), ("json", None)):
+        same = f"The same as --format {form}."
+        command = click.option(f"--{form}", f"as_{form}", is_flag=True, callback=check, help=same)(command)
     return command
 
 

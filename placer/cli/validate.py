@@ -10,6 +10,7 @@ import click
 
 from placer.cli.options import checked, loaded
 from placer.cli.output import show_text
+from placer.files import check_free
 
 if TYPE_CHECKING:
     from placer.profile import Profile
@@ -79,6 +80,8 @@ def command(
     from placer import calibration
 
     written = None if output is None else Path(output)
+    if written is not None and (asked or against is not None):  # a run of a suite continues its record
+        check_free(written)
     say = partial(show_text, err=True)
     if accounts is not None:
         code = calibration.validate_accounts(accounts, output=written, say=say)

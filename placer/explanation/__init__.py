@@ -5,7 +5,7 @@ from placer.explanation.build import explain_table
 from placer.explanation.data import Bottleneck, LayerRow, Measured, OpRow, PartRow, SpanRow, Turn
 from placer.explanation.explanation import Explanation
 from placer.explanation.notebook import card, reason_card
-from placer.explanation.page import render_page, svg
+from placer.explanation.page import check_packages, render_page, svg
 from placer.explanation.sections import Section
 from placer.explanation.sentences import (
     headings,
@@ -36,6 +36,7 @@ __all__ = [
     "Sweep",
     "Turn",
     "card",
+    "check_packages",
     "explain_table",
     "find_turn",
     "headings",

@@ -33,8 +33,8 @@ def card(explanation: ExplanationData) -> str:
     table = f'<table style="{_TABLE}">{bars}</table>' if bars else ""
     lines = "".join(
         f'<div style="display:flex"><div style="flex:0 0 5.5em;opacity:.65">{row.word}</div>'
-        f"<div>{_text(row.forms[0])}</div></div>"
-        for row in answer_rows(explanation, "")
+        f"<div>{_text(row.text)}</div></div>"
+        for row in answer_rows(explanation)
     )
     first = f'<div style="font-weight:600">{_text(headline(explanation))}</div>'
     return f'<div style="{_CARD}">{first}{table}{lines}</div>'

@@ -7,6 +7,7 @@ to dark. Needs what ``pip install torch-placer[report]`` brings: jinja2 and vl-c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from placer.errors import PlacerError
@@ -40,15 +41,21 @@ _CONFIG = {
 }  # fmt: skip
 
 
+def check_packages() -> None:
+    """Raise PlacerError where a package that draws pages is not installed."""
+    for module, package in (("jinja2", "jinja2"), ("vl_convert", "vl-convert-python")):
+        if find_spec(module) is None:
+            raise PlacerError(f"the html report needs {package}; run: pip install 'torch-placer[report]'")
+
+
 def render_page(headline: str, details: Sequence[str], workload: str, sections: Sequence[Section], **more: Any) -> str:
     """The page; ``more`` are the steps of the devices and the icicles of an explanation.
 
-    Raises PlacerError without jinja2.
+    Raises PlacerError without jinja2 or vl-convert.
     """
-    try:
-        import jinja2
-    except ImportError:
-        raise PlacerError("the html report needs jinja2; run: pip install 'torch-placer[report]'") from None
+    check_packages()
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("placer.explanation", "report"), autoescape=True,
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
@@ -62,10 +69,9 @@ def render_page(headline: str, details: Sequence[str], workload: str, sections: 
 
 def svg(spec: Mapping[str, Any], title: str) -> str:
     """A Vega-Lite specification as an SVG element that a screen reader introduces by ``title``."""
-    try:
-        import vl_convert
-    except ImportError:
-        raise PlacerError("the html report needs vl-convert-python; run: pip install 'torch-placer[report]'") from None
+    check_packages()
+    import vl_convert
+
     full = {"width": WIDTH, "config": _CONFIG, "description": title, **spec}
     drawn: str = vl_convert.vegalite_to_svg(full)
     # HTML knows both namespaces; without them the page holds nothing that looks like a web address.

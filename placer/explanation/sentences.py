@@ -246,15 +246,6 @@ def why(explanation: ExplanationData, device: str) -> str:
     return f"{bound}, {format_part(seconds, row.step_seconds)} is {what}"
 
 
-def why_briefly(explanation: ExplanationData, device: str) -> str:
-    """The same in fewer words: ``launch-bound on the Tesla T4 (1.10 of 1.50 ms)``."""
-    row = explanation.devices[device]
-    assert row.bounded_by is not None
-    bound, seconds = _BOUND[row.bounded_by][0], explanation.limits.get(device, {}).get(row.bounded_by)
-    share = "" if seconds is None else f" ({format_part(seconds, row.step_seconds)})"
-    return f"{bound} on {spoken(explanation, device)}{share}"
-
-
 def turn_line(explanation: ExplanationData) -> str:
     """From which batch size on the choice is another one; "" where that was not asked."""
     turn = explanation.turn

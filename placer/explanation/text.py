@@ -74,12 +74,11 @@ def _wrapped(line: str | Text, width: int) -> Text:
     return Text(printable_text("\n".join(lines)), style=style)
 
 
-def wrapped_lines(text: str, width: int, *, indent: str = "", break_words: bool = True) -> list[str]:
+def wrapped_lines(text: str, width: int, *, indent: str = "") -> list[str]:
     """Lines of at most ``width`` columns; those after the first begin with ``indent``. No number leaves its unit."""
     lines = textwrap.wrap(
-        _BEFORE_UNIT.sub(_NO_BREAK, text), width, subsequent_indent=indent, break_on_hyphens=False,
-        break_long_words=break_words,
-    )  # fmt: skip
+        _BEFORE_UNIT.sub(_NO_BREAK, text), width, subsequent_indent=indent, break_on_hyphens=False
+    )
     return [line.replace(_NO_BREAK, " ") for line in lines]
 
 

@@ -6,20 +6,26 @@ A loop costs time of its own. It is counted in Python functions, which a job's p
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import math
 import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 import placer
 from placer.answer import Placement
-from placer.workload import Loading, same_order
+from placer.errors import TraceError, first_line
+from placer.tracing import child
+from placer.workload import Loading, is_stream, measure_loading, same_order
+
+T = TypeVar("T")
 
 #: Batches that a loader is measured with, at most; the first two import, and open files.
 MOST_BATCHES = 22
@@ -87,16 +93,51 @@ def mode_switch(module: nn.Module) -> Callable[[bool], None]:
 
 
 def first_batch(loader: Iterable[Any]) -> Any:
-    """The first batch of ``loader``; random generators are as before.
+    """The first batch of ``loader``, which still gives it afterwards; random generators are as before.
 
-    Raises ValueError where there is none, TypeError for an iterator, which has that batch only once.
+    Raises ValueError where there is none, TypeError for an iterator, which has no second epoch, and for a stream that
+    gives the batch in no other process.
     """
     if isinstance(loader, Iterator):
         raise TypeError("a loader must give its batches again each epoch: give a DataLoader or a list, not an iterator")
-    with same_order(loader):
-        for batch in loader:
-            return batch
-    raise ValueError("the loader gave no batch, so there is no step to price")
+    if is_stream(loader):
+        batches = drawn_apart(loader, lambda stream: list(itertools.islice(stream, 1)))
+    else:
+        with same_order(loader):
+            batches = list(itertools.islice(loader, 1))
+    if not batches:
+        raise ValueError("the loader gave no batch, so there is no step to price")
+    return batches[0]
+
+
+def drawn_apart(loader: Any, function: Callable[[Any], T]) -> T:
+    """What ``function`` makes of a stream's batches in a forked child: here, none of them is missing.
+
+    The child starts no workers. Raises TypeError where it cannot be forked, or gives no answer.
+    """
+
+    def draw() -> T:
+        if isinstance(loader, DataLoader):
+            loader.num_workers, loader.timeout, loader.pin_memory = 0, 0, False
+        return function(loader)
+
+    try:
+        return child.call(draw)
+    except (TraceError, child.NoChild) as error:
+        why = first_line(error) if isinstance(error, TraceError) else "this system forks no process"
+        raise TypeError(
+            f"the loader is a stream, and its first batches cannot be looked at in another process ({why}): "
+            "give a list of some of its batches in its place"
+        ) from error
+
+
+def measured_loading(loader: Any, limit_seconds: float = 5.0) -> Loading:
+    """``Loading.of``, also for a stream, whose batches are timed in a child that has no workers and so divides."""
+    if not is_stream(loader):
+        return Loading.of(loader, limit_seconds=limit_seconds)
+    workers = getattr(loader, "num_workers", 0)
+    alone = drawn_apart(loader, lambda stream: measure_loading(stream, limit_seconds=limit_seconds))
+    return Loading(alone.seconds / max(workers, 1), overlapped=workers > 0)
 
 
 def loading_of(loading: Any, loader: Iterable[Any]) -> Loading | float | None:
@@ -104,7 +145,7 @@ def loading_of(loading: Any, loader: Iterable[Any]) -> Loading | float | None:
     if isinstance(loading, str):
         if loading != "measure":
             raise ValueError(f'loading must be "measure", seconds, a placer.Loading or None, not {loading!r}')
-        return Loading.of(loader)
+        return measured_loading(loader)
     found: Loading | float | None = loading
     return found
 
@@ -116,11 +157,12 @@ def loading_between(
     """Measure ``loader`` with ``step`` of each batch in between, whose own time does not count, for some time.
 
     Alone, a loader finds its code and data in the caches, which a step replaces. A loader with workers is measured
-    alone, as they do not wait for steps. ``most``: batches at most. The thread's time leaves out other programs on the
-    machine; give another ``clock`` for data that is waited for. Raises ValueError for a loader without batches.
+    alone, as they do not wait for steps, and so is a stream; an iterator is the caller's, to be used up. ``most``:
+    batches at most. The thread's time leaves out other programs on the machine; give another ``clock`` for data that is
+    waited for. Raises ValueError for a loader without batches.
     """
-    if getattr(loader, "num_workers", 0):
-        return Loading.of(loader, limit_seconds=limit_seconds)
+    if getattr(loader, "num_workers", 0) or (is_stream(loader) and not isinstance(loader, Iterator)):
+        return measured_loading(loader, limit_seconds)
     seconds: list[float] = []
     began = time.perf_counter()
     with same_order(loader):

@@ -1,5 +1,6 @@
 """What is known of a machine: its profile, the JSON it is kept as, what comes with placer, and the catalogs."""
 
+from placer.files import replace_file
 from placer.profile.cpus import CpuSheet, Instance, cpus, find_cpu, find_instance, named_cores, sheet_of
 from placer.profile.gpus import PUBLISHED_MPS, DataSheet, find_gpu, gpus, knowledge, reported_gpu
 from placer.profile.profile import (
@@ -21,7 +22,9 @@ from placer.profile.profile import (
     stale_fields,
 )
 from placer.profile.store import (
+    check_name,
     check_source,
+    check_target,
     data_home,
     default_path,
     imported,
@@ -30,19 +33,19 @@ from placer.profile.store import (
     locate,
     named_path,
     profiles_folder,
-    replace_file,
     save,
     shipped,
     shipped_facts,
     shipped_folder,
+    working_file,
 )
 
 __all__ = [
-    "Cores", "CpuSheet", "DataSheet", "DeviceFit", "FamilyFit", "Instance", "OLDEST_SCHEMA",
-    "PUBLISHED_MPS", "Profile",
-    "SAME_CLASS_WITHIN", "SCHEMA", "Sample", "changed_fields", "check_fresh", "check_source", "cpus", "data_home",
-    "default_path", "default_threads", "describe", "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus",
-    "imported", "knowledge", "load", "load_cached", "locate", "memory_of", "named_cores", "named_path", "notes",
-    "profiles_folder", "replace_file", "reported_gpu", "save", "sheet_of", "shipped", "shipped_facts",
-    "shipped_folder", "stale_fields",
+    "Cores", "CpuSheet", "DataSheet", "DeviceFit", "FamilyFit", "Instance", "OLDEST_SCHEMA", "PUBLISHED_MPS",
+    "Profile", "SAME_CLASS_WITHIN", "SCHEMA", "Sample", "changed_fields", "check_fresh", "check_name",
+    "check_source", "check_target", "cpus", "data_home", "default_path", "default_threads", "describe",
+    "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported", "knowledge", "load",
+    "load_cached", "locate", "memory_of", "named_cores", "named_path", "notes", "profiles_folder", "replace_file",
+    "reported_gpu", "save", "sheet_of", "shipped", "shipped_facts", "shipped_folder", "stale_fields",
+    "working_file",
 ]  # fmt: skip

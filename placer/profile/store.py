@@ -5,21 +5,29 @@ A profile is one JSON file. Nothing in it is ever executed, and ``schema`` check
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import hashlib
 import json
 import os
 import re
-import secrets
 import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from placer.errors import ProfileDamaged, ProfileError, ProfileMissing
+from placer.files import replace_file
 from placer.machine import machine_id
 from placer.profile.profile import Profile
-from placer.profile.schema import decode, encode
+from placer.profile.schema import FORMAT, decode, encode
+
+#: A profile is a few MB; nothing larger than this is read.
+MAX_BYTES = 64 * 2**20
+
+#: Bytes that hold all of a profile that comes before its fits, and those that hold the name of the format.
+_HEAD, _FIRST = 8192, 100
+
+_loaded: dict[str, tuple[tuple[int, int, int], Profile]] = {}
 
 
 def data_home() -> Path:
@@ -30,44 +38,6 @@ def data_home() -> Path:
     from platformdirs import user_data_path  # only here, so that PLACER_HOME works without it
 
     return Path(user_data_path("placer", appauthor=False))
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write ``data`` to ``path`` so that a reader, or a crash, sees the old content or the new, never a part.
-
-    The data goes to a unique temporary file beside the target, is forced to the disk, then renamed over it. Parent
-    folders are created, a symbolic link is followed. Raises OSError; then the old file is untouched and no temporary
-    file is left behind.
-    """
-    target = Path(os.path.realpath(path))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.parent / f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
-    # os.open rather than tempfile: the file gets the permissions the user's umask asks for, so it can be shared.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    try:
-        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    with contextlib.suppress(OSError):  # the rename itself; Windows and some network drives cannot
-        descriptor = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-#: A profile is a few MB; nothing larger than this is read.
-MAX_BYTES = 64 * 2**20
-
-#: Bytes that hold all of a profile that comes before its fits.
-_HEAD = 8192
-
-_loaded: dict[str, tuple[tuple[int, int, int], Profile]] = {}
 
 
 def default_path() -> Path:
@@ -102,6 +72,35 @@ def shipped_facts(name: str) -> tuple[dict[str, Any], bool]:
     except (OSError, ValueError) as error:
         raise ProfileError(f"cannot read profile {path}: {error}") from error
     return facts["fingerprint"], bool(facts["warnings"])
+
+
+def working_file(target: Path, suffix: str) -> Path:
+    """A file that goes with calibrating into ``target``: in placer's own folder, as other files lie beside a profile.
+
+    It is the same for every spelling of the path, and another one on another machine that shares the folder.
+    """
+    place = f"{machine_id()} {os.path.realpath(target)}"
+    return data_home() / "calibrations" / f"{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}{suffix}"
+
+
+def check_target(path: Path) -> None:
+    """Raise ProfileError where something else than a profile is at ``path``: writing a profile would end it.
+
+    What lies in placer's own folder is placer's, however damaged.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_relative_to(os.path.realpath(data_home())) or not target.exists():
+        return
+    other = "name another file, or remove it"
+    if not target.is_file():
+        raise ProfileError(f"{path} is not a file, so no profile is written to it; {other}")
+    try:
+        with target.open("rb") as file:
+            first = file.read(_FIRST)
+    except OSError as error:
+        raise ProfileError(f"cannot read {path}, which is there already: {error.strerror or error}; {other}") from error
+    if first and FORMAT.encode() not in first:
+        raise ProfileError(f"{path} exists and is no profile, so it is not overwritten; {other}")
 
 
 def imported() -> tuple[str, ...]:
@@ -174,13 +173,21 @@ def check_source(source: object) -> None:
         raise TypeError(f"profile must be a path, a name, a Profile or None, not {source!r}")
 
 
+def check_name(source: object) -> None:
+    """TypeError for what cannot name a profile, ValueError for a name that no profile has. A file may be missing."""
+    check_source(source)
+    if isinstance(source, str) and not _is_path(source) and source not in (*imported(), *shipped()):
+        raise ValueError(_unnamed(source))
+
+
 def save(profile: Profile, path: str | os.PathLike[str] | None = None) -> Path:
     """Write a profile (None: this machine's file) and return where. Old content stays until the new one is complete.
 
-    Raises ProfileError if the file cannot be written, or if the profile would not be accepted by ``load`` (a NaN, a
-    list of the wrong length): a file that cannot be read back is never written.
+    Raises ProfileError if the file cannot be written or is something else than a profile, or if the profile would not
+    be accepted by ``load`` (a NaN, a list of the wrong length): a file that cannot be read back is never written.
     """
     target = default_path() if path is None else Path(path)
+    check_target(target)
     data = encode(profile)
     try:
         if len(data) > MAX_BYTES:
@@ -204,18 +211,26 @@ def locate(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
         path = default_path()
         return path, str(path)
     text = os.fspath(source)
-    separators = {os.sep, os.altsep or os.sep, "/"}
-    if not isinstance(source, str) or text.endswith(".json") or any(mark in text for mark in separators):
+    if _is_path(source):
         return Path(text), text
     own = named_path(text)
     return (own if own.exists() else shipped_folder() / own.name), text
+
+
+def _is_path(source: str | os.PathLike[str]) -> bool:
+    separators = {os.sep, os.altsep or os.sep, "/"}
+    return not isinstance(source, str) or source.endswith(".json") or any(mark in source for mark in separators)
+
+
+def _unnamed(name: str) -> str:
+    names = ", ".join(sorted({*imported(), *shipped()})) or "none"
+    return f"no profile is called {name!r} (there is: {names}); list them with: placer profile list"
 
 
 def _missing(source: str | os.PathLike[str] | None, path: Path) -> str:
     if source is None:
         return f"this machine is not calibrated (no {path}); run: placer calibrate"
     if path.parent == shipped_folder():
-        names = ", ".join(sorted({*imported(), *shipped()})) or "none"
-        return f"no profile is called {os.fspath(source)!r} (there is: {names}); list them with: placer profile list"
+        return _unnamed(os.fspath(source))
     quoted = shlex.quote(str(path))
     return f"no profile at {path}; write one with: placer calibrate --output {quoted}"

@@ -1,5 +1,6 @@
 """Workload -> Trace: the op calls of one step, found in a child process, on tensors without values or in a real run."""
 
+from placer.tracing import child
 from placer.tracing.copies import meta_inputs, meta_model, meta_optimizer
 from placer.tracing.operators import CHECKS, COUNTS, READS
 from placer.tracing.trace_data import (
@@ -22,6 +23,7 @@ __all__ = [
     "TensorSpec",
     "Trace",
     "broadcast_strides",
+    "child",
     "dense",
     "meta_inputs",
     "meta_model",

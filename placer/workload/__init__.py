@@ -15,7 +15,7 @@ from placer.workload.arguments import (
     takes,
 )
 from placer.workload.job import Job, Part
-from placer.workload.loading import Loading, same_order, same_randomness
+from placer.workload.loading import Loading, is_stream, measure_loading, same_order, same_randomness
 from placer.workload.losses import parse_loss, usual_target
 from placer.workload.pretrained import PREFIX, example
 from placer.workload.target import SUFFIX, Target, load_target
@@ -63,6 +63,8 @@ __all__ = [
     "optimizer_classes",
     "outputs_stay",
     "override",
+    "is_stream",
+    "measure_loading",
     "same_order",
     "same_randomness",
     "spread_over_processes",

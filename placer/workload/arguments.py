@@ -14,8 +14,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from placer import machine
 from placer.nest import is_namedtuple, tensors
@@ -81,12 +83,14 @@ def _of_shapes(given: Any, name: str) -> tuple[Tensor, ...] | None:
     ``name`` is the argument's. Raises ValueError or TypeError for anything else.
     """
     try:
-        return tuple([torch.empty(shape, dtype=torch.float32, device="meta") for shape in read_shapes(given, name)])
+        shapes = read_shapes(given, name)
     except TypeError:
         if next(tensors(given), None) is None:
             raise
         return None
-    except RuntimeError as error:
+    try:
+        return tuple([torch.empty(shape, dtype=torch.float32, device="meta") for shape in shapes])
+    except (RuntimeError, TypeError) as error:  # a TypeError: a size is no integer of 64 bits
         raise ValueError(f"{name} {given!r} is larger than any tensor can be") from error
 
 
@@ -103,9 +107,7 @@ def read_shapes(given: Any, name: str = "batch") -> list[tuple[int, ...]]:
     """One shape, or a sequence of shapes, as a list of shapes. A size of 0 is allowed; an inner ``()`` is a scalar."""
     accepted = "a shape like (32, 84), a sequence of shapes, or a nest of tensors"
     if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
-        hint = "; torch.from_numpy makes tensors of arrays" if type(given).__module__.startswith("numpy") else ""
-        shown = repr(given) if isinstance(given, (str, bytes, int, float)) else kind_of(given)
-        raise TypeError(f"{name} must be {accepted}, not {shown}{hint}")
+        raise TypeError(f"{name} must be {accepted}, not {_shown(given)}")
     if len(given) == 0:
         raise ValueError(f"{name} is empty: give {accepted}")
     nested = [isinstance(item, Sequence) and not isinstance(item, (str, bytes)) for item in given]
@@ -113,11 +115,22 @@ def read_shapes(given: Any, name: str = "batch") -> list[tuple[int, ...]]:
         raise TypeError(f"{name} mixes sizes and shapes: {given!r}; give {accepted}")
     shapes: Any = given if all(nested) else [given]
     for size in itertools.chain.from_iterable(shapes):
-        if isinstance(size, (bool, Tensor)) or not hasattr(size, "__index__"):
-            raise TypeError(f"{name} must hold tensors or whole numbers, not {size!r} (in {given!r})")
+        if isinstance(size, (bool, Tensor, np.ndarray)) or not hasattr(size, "__index__"):
+            raise TypeError(f"{name} must hold tensors or whole numbers, not {_shown(size)}: give {accepted}")
         if operator.index(size) < 0:
             raise ValueError(f"{name} must hold sizes of 0 or more, not {size} (in {given!r})")
     return [tuple(map(operator.index, shape)) for shape in shapes]
+
+
+def _shown(value: object) -> str:
+    """What an error message says of a value that holds no tensors, and how to get them."""
+    if isinstance(value, (str, bytes, int, float)):
+        return repr(value)
+    if isinstance(value, np.ndarray):
+        return "numpy.ndarray; torch.from_numpy makes tensors of arrays"
+    if isinstance(value, (DataLoader, Dataset)):
+        return f"{kind_of(value)}; next(iter(loader)) is a batch of a DataLoader"
+    return kind_of(value)
 
 
 def kind_of(value: object) -> str:
@@ -227,6 +240,8 @@ def make_workload(
     else:
         found = cast(Mode, check_choice("mode", mode, MODES))
     args, kwargs = make_inputs(batch, model)
+    if isinstance(loss, type):
+        raise TypeError(f"loss must be a callable, not the class {loss.__name__}: pass {loss.__name__}(...)")
     if loss is not None and not callable(loss):
         raise TypeError(f"loss must be a callable on the output, or on output and target, or None, not {kind_of(loss)}")
     if loss is not None and is_step_function:

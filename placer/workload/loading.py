@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader, IterableDataset
 
 
 @contextlib.contextmanager
@@ -50,7 +51,20 @@ def same_order(loader: Any) -> Iterator[None]:
             loader._iterator = None
 
 
-#: Batches that ``Loading.of`` takes before it looks at the clock: workers start, files are opened.
+def is_stream(loader: Any) -> bool:
+    """Whether a loop over ``loader`` may go on where the last one stopped: what is taken from it is lost to training.
+
+    A sequence, and a DataLoader that picks from its data set by index, start again.
+    """
+    streams = (Iterator, IterableDataset)
+    parts = (loader, getattr(loader, "dataset", None), getattr(loader, "sampler", None),
+             getattr(loader, "batch_sampler", None))  # fmt: skip
+    if any(isinstance(part, streams) for part in parts):
+        return True
+    return not isinstance(loader, (Sequence, DataLoader)) and iter(loader) is iter(loader)
+
+
+#: Batches that ``measure_loading`` takes before it looks at the clock: workers start, files are opened.
 _WARM_UP = 2
 
 
@@ -85,18 +99,29 @@ class Loading:
 
         Overlapped is a loader with workers of its own (``num_workers`` above 0). It is iterated as a training loop
         does, then left; random generators are as before afterwards. Raises ValueError for a loader
-        without batches, TypeError for an iterator, which has each batch only once.
+        without batches, TypeError for an iterator or an ``IterableDataset``, which may have each batch only once.
         """
-        if isinstance(loader, Iterator):
-            raise TypeError("a loader must give its batches again each epoch: give a DataLoader or a list, no iterator")
-        with same_order(loader):
-            marks = [clock()]
-            for _ in itertools.islice(loader, batches + _WARM_UP):
-                marks.append(clock())
-                if marks[-1] - marks[0] > limit_seconds:
-                    break
-        if len(marks) < 2:
-            raise ValueError("the loader gave no batch, so what one takes cannot be measured")
-        kept = marks[min(_WARM_UP, len(marks) - 2) :]  # without the first ones where there are enough
-        seconds = (kept[-1] - kept[0]) / (len(kept) - 1)
-        return cls(seconds, overlapped=getattr(loader, "num_workers", 0) > 0)
+        if is_stream(loader):
+            raise TypeError(
+                "a loader must give its batches again each epoch: give a DataLoader of a data set with indices or a "
+                "list, no iterator and no IterableDataset, or time some batches: placer.Loading(seconds, overlapped)"
+            )
+        return measure_loading(loader, batches=batches, limit_seconds=limit_seconds, clock=clock)
+
+
+def measure_loading(
+    loader: Iterable[Any], *, batches: int = 20, limit_seconds: float = 5.0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Loading:  # fmt: skip
+    """``Loading.of`` for any iterable, from which the batches are taken."""
+    with same_order(loader):
+        marks = [clock()]
+        for _ in itertools.islice(loader, batches + _WARM_UP):
+            marks.append(clock())
+            if marks[-1] - marks[0] > limit_seconds:
+                break
+    if len(marks) < 2:
+        raise ValueError("the loader gave no batch, so what one takes cannot be measured")
+    kept = marks[min(_WARM_UP, len(marks) - 2) :]  # without the first ones where there are enough
+    seconds = (kept[-1] - kept[0]) / (len(kept) - 1)
+    return Loading(seconds, overlapped=getattr(loader, "num_workers", 0) > 0)

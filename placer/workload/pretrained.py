@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,13 +92,8 @@ def build(name: str) -> tuple[nn.Module, tuple[str, ...]]:
         raise TargetError(f"hf:{name} needs transformers{reason}; run: pip install transformers") from error
     with _quiet():
         config, notes = _configuration(name, transformers)
-        names = getattr(config, "architectures", None) or ["AutoModel"]
-        kind = getattr(transformers, names[0], None)
-        if kind is None:
-            version = transformers.__version__
-            raise TargetError(f"hf:{name} is a {names[0]}, which transformers {version} does not have")
-        make = kind.from_config if names[0] == "AutoModel" else kind._from_config
         try:
+            make = _maker(name, config, transformers)
             with torch.device("meta"):
                 model = make(config)
             needs = sum(tensor.nbytes for tensor in model.parameters())
@@ -107,9 +102,27 @@ def build(name: str) -> tuple[nn.Module, tuple[str, ...]]:
                 notes = (*notes, note)
             else:
                 model = make(config)
+        except TargetError:
+            raise
         except Exception as error:  # the boundary to the configuration of anybody
             raise TargetError(f"hf:{name} cannot be built: {type(error).__name__}: {first_line(error)}") from error
     return model.train(), notes
+
+
+def _maker(name: str, config: Any, transformers: Any) -> Callable[[Any], nn.Module]:
+    """What makes the model of a configuration. Raises TargetError where its architecture is no model."""
+    architecture = (getattr(config, "architectures", None) or ["AutoModel"])[0]
+    kind = getattr(transformers, architecture, None)
+    if kind is None:
+        version = transformers.__version__
+        raise TargetError(f"hf:{name} is a {architecture}, which transformers {version} does not have")
+    make: Callable[[Any], nn.Module] | None = getattr(kind, "_from_config", None) or getattr(kind, "from_config", None)
+    if make is None:
+        raise TargetError(
+            f"hf:{name}: its architecture is {architecture}, which is no model: name a class like BertForMaskedLM in "
+            "its config.json"
+        )
+    return make
 
 
 def _configuration(name: str, transformers: Any) -> tuple[Any, tuple[str, ...]]:
@@ -190,9 +203,28 @@ def example(
 
     ``dtype`` None is what the model takes. In training, labels are among them where the architecture computes its own
     loss. An encoder-decoder gets as many tokens for its decoder. Raises ValueError for a shape that does not fit, or
-    where none is given for an input of which there is no usual one.
+    where none is given for an input of which there is no usual one; TargetError for a model whose inputs are not known.
     """
-    config, name = model.config, model.main_input_name
+    try:
+        return _example(model, train, shape, dtype)
+    except (TargetError, ValueError):
+        raise
+    except Exception as error:  # the boundary to the configuration of anybody
+        why = f"{type(error).__name__}: {first_line(error)}"
+        raise TargetError(f"the inputs of {type(model).__name__} cannot be made up ({why}); {_INSTEAD}") from error
+
+
+_WITHOUT_NAMES = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+#: What to do with a model of transformers that does not say what it takes.
+_INSTEAD = "write it into a file, with its inputs in a placer.Part, and name that: file.py:attribute"
+
+
+def _example(model: Any, train: bool, shape: tuple[int, ...] | None, dtype: torch.dtype | None) -> dict[str, Any]:
+    config, taken = model.config, inspect.signature(model.forward).parameters
+    by_name = [name for name, parameter in taken.items() if parameter.kind not in _WITHOUT_NAMES]
+    if not by_name:
+        raise TargetError(f"{type(model).__name__} has no forward of inputs with names; {_INSTEAD}")
+    name = model.main_input_name if model.main_input_name in by_name else by_name[0]
     usual = _usual_shape(name, config)
     if shape is None and usual is None:
         raise ValueError(f"--batch is missing: give the shape of {name}, the main input of {type(model).__name__}")
@@ -202,7 +234,6 @@ def example(
         raise ValueError(f"--batch {typed} does not fit: {name} of {type(model).__name__} is like {like}")
     shape = shape or usual
     assert shape is not None
-    taken = inspect.signature(model.forward).parameters
     given: dict[str, Any] = {}
     if name == "input_ids":
         if dtype is not None and (dtype.is_floating_point or dtype.is_complex):
@@ -239,7 +270,8 @@ def _usual_shape(name: str, config: Any) -> tuple[int, ...] | None:
     if name == "input_features" and bins and getattr(config, "max_source_positions", None):
         return ROWS, bins, 2 * config.max_source_positions  # Whisper's first convolutions halve the frames
     if name == "input_values":
-        return (ROWS, config.max_length, bins) if bins else (ROWS, SAMPLES)
+        frames = getattr(config, "max_length", None)
+        return (ROWS, frames, bins) if bins and frames else (ROWS, SAMPLES)
     return None
 
 
@@ -250,8 +282,8 @@ def _length(config: Any, limit: str) -> int:
 
 
 def _tokens(config: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Tokens in the vocabulary, the same each time, away from both its ends, where special ones are."""
-    size = config.get_text_config().vocab_size
+    """Tokens in the vocabulary, the same each time, away from both its ends, where special ones are; else zeros."""
+    size = getattr(config.get_text_config(), "vocab_size", None) or 1
     tokens = torch.randint(size // 4, max(size // 2, size // 4 + 1), shape, generator=torch.Generator().manual_seed(0))
     end = getattr(config, "eos_token_id", None)
     if config.is_encoder_decoder and isinstance(end, int) and shape[-1] > 1:

@@ -95,14 +95,16 @@ class Notes(Progress):
 
 def with_rates(path: Path, known: profile.Profile) -> None:
     """The rates are there from another run: a calibration at ``path`` goes on with the probes."""
-    journal = Journal(path.with_suffix(".journal"), machine.fingerprint())
+    journal = Journal(profile.working_file(path, ".journal"), machine.fingerprint())
     for fit in known.fits:
         journal.add_rates(fit.device, fit.threads, fit.rates, 0.0)
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("calibrated") / "profile.json"
+    """A profile that is called as others call a lock, beside a file that is called as others call a journal."""
+    path = tmp_path_factory.mktemp("calibrated") / "profile.lock"
+    path.with_name("profile.journal").write_text("precious")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(probing, "OVERTIME", math.inf)  # until there is enough to fit, however slow the machine
         calibrate(budget=5.0, path=path, quick=True, progress=False, clock=CLOCK)
@@ -115,9 +117,28 @@ def test_a_quick_calibration_gives_a_profile_that_prices(measured: Path) -> None
     assert found.devices()[0] == "cpu"
     assert found.fit("cpu").rates["flops/float32"] > found.fit("cpu").rates["bytes_per_second"] > 0
     assert {"matmul", "elementwise"} <= set(found.fit("cpu").families)
-    assert not measured.with_suffix(".journal").exists()
     placement = placer.choose(torch.nn.Linear(8, 8), (4, 8), profile=measured, devices=["cpu"], move=False)
     assert placement.predictions["cpu"].step_seconds > 0
+
+
+def test_a_profile_may_have_any_name_and_what_lies_beside_it_is_the_users(measured: Path) -> None:
+    diary = measured.with_name("profile.journal")
+    assert sorted(measured.parent.iterdir()) == [diary, measured]
+    assert diary.read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    "content", [b"# notes\n", b'{"a": 1}', b"\x00\xff" * 200, b'{"schema": 4, "fingerprint": {}}\n']
+)
+def test_a_file_that_is_no_profile_is_refused_before_anything_is_measured(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(placer.ProfileError, match=r"notes\.txt exists and is no profile.*name another file"):
+        placer.calibrate(path=path, progress=False)
+    assert path.read_bytes() == content
+    with pytest.raises(placer.ProfileError, match="is not a file"):
+        calibrate(path=tmp_path, progress=False)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_second_run_measures_nothing(measured: Path) -> None:
@@ -150,6 +171,7 @@ def interrupted_after(probes: int, monkeypatch: pytest.MonkeyPatch) -> list[str]
 class Interrupted:
     """A calibration on one thread that was interrupted after some probes: which they were, and what its journal has."""
 
+    home: Path
     path: Path
     profile: profile.Profile
     notes: list[str]
@@ -159,17 +181,18 @@ class Interrupted:
 
 @pytest.fixture(scope="module")
 def interrupted(measured: Path, tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
-    path, shown, threads = tmp_path_factory.mktemp("interrupted") / "profile.json", Notes(), torch.get_num_threads()
+    path, shown, threads = tmp_path_factory.mktemp("interrupted") / "profile.journal", Notes(), torch.get_num_threads()
+    path.with_name("profile.lock").write_text("precious")
     torch.set_num_threads(1)
     known = profile.load(measured)
     with_rates(path, replace(known, fits=(replace(known.fit("cpu"), threads=1),)))
     with pytest.MonkeyPatch.context() as patch:
         finished = interrupted_after(9, patch)
         first = calibrate(budget=TIME_ENOUGH, path=path, quick=True, progress=shown, clock=CLOCK)
-    kept = list(Journal(path.with_suffix(".journal"), machine.fingerprint()).observations)
+    kept = list(Journal(profile.working_file(path, ".journal"), machine.fingerprint()).observations)
     assert torch.get_num_threads() == 1
     torch.set_num_threads(threads)
-    return Interrupted(path, first, shown.notes, finished, kept)
+    return Interrupted(profile.store.data_home(), path, first, shown.notes, finished, kept)
 
 
 def test_an_interrupt_keeps_every_finished_point(interrupted: Interrupted) -> None:
@@ -183,7 +206,8 @@ def test_an_interrupt_keeps_every_finished_point(interrupted: Interrupted) -> No
 def test_an_interrupt_loses_nothing_and_the_next_run_goes_on(
     interrupted: Interrupted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, journal = interrupted.profile, interrupted.path.with_suffix(".journal")
+    monkeypatch.setenv("PLACER_HOME", str(interrupted.home))
+    first, journal = interrupted.profile, profile.working_file(interrupted.path, ".journal")
     assert journal.exists()
     torch.set_num_threads(1)
     monkeypatch.setattr(probing, "OVERTIME", math.inf)
@@ -194,6 +218,8 @@ def test_an_interrupt_loses_nothing_and_the_next_run_goes_on(
     assert second.threads("cpu") == (1,)
     assert torch.get_num_threads() == 1
     assert not journal.exists()
+    assert profile.load(interrupted.path).created == second.created
+    assert interrupted.path.with_name("profile.lock").read_text() == "precious"
 
 
 @pytest.mark.parametrize(("arguments", "message"), [({"budget": 0}, "above 0"), ({"devices": ["cuda:7"]}, "cuda:7")])

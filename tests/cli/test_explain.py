@@ -107,15 +107,13 @@ def test_two_profiles_stand_side_by_side(
 # The short answer, and what stands around it.
 
 
-def test_a_dozen_lines_unless_all_is_asked_for(run: Run, nets: str, server: str) -> None:
+def test_a_line_a_fact_unless_all_is_asked_for(run: Run, nets: str, server: str) -> None:
     asked = ("explain", f"{nets}:net", "--batch", "32,84", "--profile", server)
     short, full = run(*asked).stdout, run(*asked, "--full").stdout
-    assert len(short.splitlines()) <= 12
     assert full.startswith(short)
     assert "Layers" in full
     assert "Layers" not in short
-    command = f"placer explain {nets}:net --batch 32,84 --measure"
-    assert " ".join(short.replace("\\\n", " ").split()).endswith(f"verify {command}")
+    assert short.splitlines()[-1] == f"verify    placer explain {nets}:net --batch 32,84 --measure"
 
 
 def test_flags_for_a_format(run: Run, nets: str, server: str) -> None:
@@ -150,7 +148,6 @@ def test_a_machine_with_only_a_cpu_is_compared_with_usual_gpus(run: Run, nets: s
         assert list(json.loads(run(*asked, *arguments).stdout)["devices"]) == devices
     large = run("explain", f"{nets}:wide", "--batch", "700000,84", "--profile", "amd-epyc-2-core").stdout
     assert len(re.findall(r"^cuda@\S.* does not fit: needs \d", large, re.MULTILINE)) == 2  # a T4 and an RTX 4090
-    assert len(large.splitlines()) <= 12
 
 
 @pytest.mark.usefixtures("own")

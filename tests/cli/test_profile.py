@@ -49,6 +49,10 @@ def test_export_and_import(run: Run, calibrated: Profile, tmp_path: Path) -> Non
     assert profile.load(file).samples == calibrated.samples
     assert "--force" in run("profile", "export", str(file), code=1).stderr
     run("profile", "export", str(file), "--force")
+    notes = tmp_path / "notes.txt"
+    notes.write_text("precious")
+    assert "is no profile" in run("profile", "export", str(notes), "--force", code=1).stderr
+    assert notes.read_text() == "precious"
     assert "not a profile name" in run("profile", "import", str(file), code=2).stderr
     assert run("profile", "import", str(file), "--name", "lab").stdout == "lab\n"
     assert "--force" in run("profile", "import", str(file), "--name", "lab", code=1).stderr

@@ -1,9 +1,10 @@
-"""The short answer: a dozen lines that hold what decides, and figures that are those of the data."""
+"""The short answer: a line for each fact that decides, and figures that are those of the data."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,13 +16,11 @@ import placer
 from placer.decision import Advice
 from placer.explanation import Explanation, Measured, Turn, accuracy, render_short
 from placer.explanation.accuracy import Record
-from placer.explanation.short import MOST_LINES
 from placer.pricing import Prediction
 from placer.profile import Profile
 
 Make = Callable[..., Prediction]
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = "placer explain calibration/suite/conv1d.py:Conv1dRegressor --batch 32,84 --mode infer --measure"
 ADVICE = Advice("op", "silu in place of mish", "torch.nn.functional.silu", "cuda@A", 1e-3, 0.8e-3, 0.2, True, True)
 GPUS = ("cuda@Tesla T4", "cuda@RTX 4090", "cuda@H100 80GB HBM3")
 
@@ -43,37 +42,47 @@ def full_answer(make: Make, names: tuple[str, ...], seconds: tuple[float, ...]) 
 ])  # fmt: skip
 @pytest.mark.parametrize("seconds", [(2.41e-3, 1.95e-3, 1.94e-3, 0.95e-3), (1e-3, 3e-3, 4e-3, 5e-3), (1e-3,) * 4])
 @pytest.mark.parametrize("width", [80, 100])
-def test_a_dozen_lines_are_enough(
+def test_each_fact_is_there_once(
     make_prediction: Make, names: tuple[str, ...], seconds: tuple[float, ...], width: int
 ) -> None:
     found = full_answer(make_prediction, names, seconds[: len(names)])
     measured = {name: Measured(1e-3, 0.9e-3, 1.1e-3, 0.5) for name in names if "@" not in name}
     for each in (found, dataclasses.replace(found, measured=measured)):
-        lines = render_short(each, width=width, verify=COMMAND).splitlines()
-        assert len(lines) <= MOST_LINES
+        lines = render_short(each, width=width, verify="").splitlines()
         assert max(map(len, lines)) <= width
         assert not lines[0].startswith(" ")
         for name in names:
             (bar,) = [line for line in lines if re.match(rf"{re.escape(name)}( [§†‡])? +\d", line)]
             assert "█" in bar
             assert re.search(r"\d–\d", bar)
-        sentences = [line for line in lines if "█" not in line]
-        words = [line.split("  ")[0] for line in sentences if re.match(r"[a-z]+( [a-z]+)? {2,}\S", line)]
+        assert lines.count("") == 2  # above and below the bars
         turns = ["turns"] if len(names) > 1 else []
-        assert words == ["why", *turns, "rests on", "advice", "measured" if each.measured else "verify"]
-    shown = render_short(found, width=width, verify=COMMAND)
-    assert COMMAND in " ".join(shown.replace("\\\n", " ").split())  # as a shell reads it
+        assert facts(lines) == ["why", *turns, "rests on", "advice", *(["measured"] if each.measured else [])]
+        roomy = render_short(each, width=1000, verify="").splitlines()
+        assert len(roomy) == 1 + 2 + len(names) + len(facts(lines))  # where there is room, a fact is a line
+        assert " ".join(" ".join(roomy[-2:]).split()) in " ".join(" ".join(lines).split())  # and says the same
 
 
-def test_real_workloads_with_the_usual_gpus_stay_within_it(handmade_profile: Profile) -> None:
+def facts(lines: list[str]) -> list[str]:
+    """The words that sentences begin with."""
+    return [line.split("  ")[0] for line in lines if "█" not in line and re.match(r"[a-z]+( [a-z]+)? {2,}\S", line)]
+
+
+@pytest.mark.parametrize("width", [40, 80, 100])
+@pytest.mark.parametrize("folder", ["", "a" * 300 + "/", "with blanks/" * 20])
+def test_the_command_is_one_line_however_long_its_path_is(make_prediction: Make, folder: str, width: int) -> None:
+    found = full_answer(make_prediction, ("cpu", "cuda"), (3e-3, 1.5e-3))
+    command = shlex.join(["placer", "explain", f"{folder}net.py:Net", "--batch", "32,84", "--measure"])
+    lines = render_short(found, width=width, verify=command).splitlines()
+    assert lines[-1] == f"verify    {command}"
+    assert lines[:-1] == render_short(found, width=width, verify="").splitlines()
+    elsewhere = dataclasses.replace(found, machine={"here": False})
+    assert render_short(elsewhere, width=width, verify=command).endswith(f"\nverify    on such a machine: {command}\n")
+
+
+def test_the_answer_stands_before_all_that_it_rests_on(handmade_profile: Profile) -> None:
     net = nn.Sequential(nn.Linear(84, 64), nn.Mish(), nn.Linear(64, 1))
-    only_cpu = dataclasses.replace(handmade_profile, fits=handmade_profile.fits[:1])
-    for shape, thought in (((32, 84), None), ((4096, 84), None), ((32, 84), "T4"), ((32, 84), ())):
-        found = placer.explain(net, shape, profile=only_cpu, what_if=thought)
-        for width in (80, 100):
-            lines = found.to_text(width).splitlines()
-            assert len(lines) <= MOST_LINES, lines
-            assert max(map(len, lines)) <= width
+    found = placer.explain(net, (32, 84), profile=handmade_profile)
     assert str(found) == found.to_text()
     assert found.to_text(full=True).startswith(found.to_text())
     assert "Layers" in found.to_text(full=True)

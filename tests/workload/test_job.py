@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
 
 from placer import Job, Loading, Part
 
@@ -83,6 +83,11 @@ class Slow(Dataset[Any]):
         return torch.zeros(2)
 
 
+class Endless(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("it was iterated")
+
+
 class Epoch:
     def __init__(self, begin: Callable[[], Iterator[int]]) -> None:
         self.begin = begin
@@ -138,5 +143,9 @@ def test_what_cannot_be_measured_is_an_error_and_no_iterator_is_consumed() -> No
     with pytest.raises(TypeError, match="no iterator"):
         Loading.of(batches)
     assert next(batches) == 1
+    for again in (Endless(), DataLoader(Endless(), batch_size=2), Epoch(lambda: batches)):
+        with pytest.raises(TypeError, match="no IterableDataset"):
+            Loading.of(again)
+    assert next(batches) == 2
     with pytest.raises(ValueError, match="the loader gave no batch"):
         Loading.of([])

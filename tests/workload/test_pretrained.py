@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,6 +124,45 @@ def test_the_usual_inputs_of_an_architecture(
         assert bool(labelled) == any(call.op.endswith(("nll_loss_forward", "mse_loss")) for call in traced.calls)
 
 
+def of_forward(forward: Callable[..., Any], **fields: Any) -> Any:
+    """A model of transformers with that forward, whose configuration has these fields beyond those of all."""
+
+    class Strange(transformers.PreTrainedModel):  # type: ignore[misc,name-defined]
+        config_class = transformers.PretrainedConfig
+
+    Strange.forward = forward
+    model = Strange(transformers.PretrainedConfig(**fields))
+    model.weight = torch.nn.Parameter(torch.ones(2))
+    return model
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_configuration_without_the_usual_fields_is_an_example_or_one_line() -> None:
+    without_a_vocabulary = of_forward(lambda self, input_ids: input_ids)
+    assert not example(without_a_vocabulary, False)["input_ids"].any()
+    of_pictures = of_forward(lambda self, pixel_values: pixel_values, image_size=48)
+    assert example(of_pictures, False)["pixel_values"].shape == (32, 3, 48, 48)
+    of_speech = of_forward(lambda self, input_values: input_values, num_mel_bins=80)
+    assert example(of_speech, False)["input_values"].shape == (8, 16_000)
+    for model, error, says in (
+        (of_forward(lambda self, *inputs: inputs), TargetError, "Strange has no forward of inputs with names; write"),
+        (of_forward(lambda self, pixel_values: 0, image_size=4.5), TargetError, "inputs of Strange cannot be made up"),
+        (of_forward(lambda self, hidden_states: 0), ValueError, "--batch is missing: give the shape of hidden_states"),
+    ):
+        with pytest.raises(error, match=says):
+            example(model, False)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_bark_has_no_step_and_canine_no_vocabulary(folder: Path) -> None:
+    bark = {"hidden_size": 8, "num_heads": 2, "num_layers": 1}
+    parts = {f"{part}_config": bark for part in ("semantic", "coarse_acoustics", "fine_acoustics")}
+    with pytest.raises(TargetError, match="BarkModel has no forward of inputs with names"):
+        example(load_target(saved(folder, "BarkConfig", "BarkModel", **parts)).model, False)
+    canine = load_target(saved(folder, "CanineConfig", "CanineForQuestionAnswering", **SMALL)).model
+    assert example(canine, True)["input_ids"].shape == (8, 128)
+
+
 def test_an_architecture_that_is_not_named_is_the_bare_model(folder: Path) -> None:
     assert type(load_target(saved(folder, "BertConfig", None, **SMALL)).model).__name__ == "BertModel"
 
@@ -193,6 +234,10 @@ def test_a_server_that_never_answers_is_asked_once(monkeypatch: pytest.MonkeyPat
     ("{}/unknown", "transformers does not read its configuration"),
     ("{}/newer", "is a NoSuchModel, which transformers"),
     ("{}/wrong", "cannot be built: "),
+    ("{}/BertTokenizer", "its architecture is BertTokenizer, which is no model: name a class like BertForMaskedLM"),
+    ("{}/pipeline", "its architecture is pipeline, which is no model"),
+    ("{}/models", "its architecture is models, which is no model"),
+    ("{}/__version__", "its architecture is __version__, which is no model"),
 ])  # fmt: skip
 def test_errors_are_one_line(tmp_path: Path, name: str, says: str) -> None:
     files = {
@@ -200,6 +245,8 @@ def test_errors_are_one_line(tmp_path: Path, name: str, says: str) -> None:
         "newer": '{"model_type": "bert", "architectures": ["NoSuchModel"]}',
         "wrong": '{"model_type": "bert", "architectures": ["BertModel"], "hidden_size": 7}',
     }  # fmt: skip
+    for architecture in ("BertTokenizer", "pipeline", "models", "__version__"):
+        files[architecture] = json.dumps({"model_type": "bert", "architectures": [architecture]})
     (tmp_path / "empty").mkdir()
     for folder, text in files.items():
         (tmp_path / folder).mkdir()

@@ -154,7 +154,7 @@ def test_a_full_disk_is_one_error_with_the_remedy(path: Path, monkeypatch: pytes
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "open", full)
-    with pytest.raises(CalibrationError, match=r"No space left on device.*--output FILE"):
+    with pytest.raises(CalibrationError, match=r"No space left on device.*PLACER_HOME"):
         journal.add(observation("a"), 0.25)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from placer import profile
 from placer.calibration.measuring.faults import locked
 from placer.calibration.runner import calibrate
 from placer.errors import CalibrationError
@@ -30,7 +31,7 @@ def test_the_second_is_told_what_to_do(tmp_path: Path) -> None:
         calibrate(path=target, progress=False)
     with locked(target), locked(tmp_path / "other.json"):
         pass
-    assert list(target.parent.iterdir()) == []
+    assert list(profile.working_file(target, ".lock").parent.iterdir()) == []
 
 
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
@@ -53,10 +54,21 @@ def test_a_symbolic_link_is_refused(suffix: str, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     target = tmp_path / "p.json"
-    target.with_suffix(suffix).symlink_to(victim)
+    working = profile.working_file(target, suffix)
+    working.parent.mkdir()
+    working.symlink_to(victim)
     with pytest.raises(CalibrationError, match="symbolic link, which is refused"):
         calibrate(path=target, progress=False)
     assert victim.read_text() == "precious"
+
+
+def test_every_spelling_of_a_path_is_the_same_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "p.json"
+    (tmp_path / "link.json").symlink_to(target)
+    monkeypatch.chdir(tmp_path)
+    for path in ("p.json", tmp_path / "none" / ".." / "p.json", tmp_path / "link.json"):
+        with locked(target), pytest.raises(CalibrationError, match="another calibration"):
+            calibrate(path=path, progress=False)
 
 
 def test_a_place_that_cannot_be_written_is_known_before_anything_is_measured(tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from machine_rows import PUBLISHED, on_apple, op, step, write
+from torch import nn
 
 from placer.calibration.published.machine_calls import trace_call
 from placer.calibration.published.machine_profiles import is_held, profile_of
@@ -108,6 +111,28 @@ def test_steps_are_priced_with_the_threads_of_their_row(tmp_path: Path) -> None:
     assert all(p.low < p.predicted < p.high for p in (many, one))
     only = price_machine_steps(read_machine_steps(tmp_path), 1)
     assert [p.threads for p in only] == [32]
+
+
+def test_a_network_that_the_package_does_not_have_is_left_out_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tiny(weights: None) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(3 * 224 * 224, 2))
+
+    def broken(weights: None) -> nn.Module:
+        raise TypeError("another release")
+
+    networks = SimpleNamespace(tiny=tiny, broken=broken)
+    monkeypatch.setitem(sys.modules, "torchvision.models", networks)  # type: ignore[arg-type]  # as import finds it
+    names = ("resnet18 with two heads", "tiny", "broken")
+    rows = [step(f"torchvision:{name}", 40.0, batch="2") for name in names]
+    said: list[str] = []
+    priced = list(price_machine_steps(read_machine_steps(write(tmp_path, steps=rows)), say=said.append))
+    assert [p.network for p in priced] == ["torchvision:tiny"]
+    assert sorted(said) == [
+        f"1 steps left out: {name} cannot be built by the torchvision that is installed"
+        for name in ("broken", "resnet18 with two heads")
+    ]
 
 
 def test_the_command_writes_what_it_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
