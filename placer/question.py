@@ -13,6 +13,7 @@ from placer.answer import explanation_of
 from placer.decision import Candidates, Objective, Table, Traced
 from placer.explanation import Explanation, Measured, find_turn, headline
 from placer.profile import Profile, changed_fields
+from placer.tracing import Trace
 from placer.workload import Job, Workload, check_available
 
 #: What names a profile.
@@ -32,10 +33,11 @@ def explain_workload(
     *,
     advice: bool = True,
     measure: bool = False,
+    trace: Trace | None = None,
 ) -> Explanation:
     """``placer.explain`` of arguments that were checked. Without ``advice`` only the step or the job itself is priced.
 
-    ``measure`` times the real step on the devices of this machine.
+    ``measure`` times the real step on the devices of this machine. ``trace`` is that of a workload, where there is one.
     """
     named = _sources(profile)
     here = not named
@@ -55,7 +57,10 @@ def explain_workload(
         if open_ended and _may_have_gpus(own, what):
             usual = [deciding.profile_named(gpu, host) for gpu in USUAL_GPUS]
             candidates = deciding.gather(used, None, here=here, modules=what.modules, threads=threads, what_if=usual)
-        traced = deciding.trace_parts(what)
+        if trace is not None and isinstance(what, Workload):
+            traced = deciding.traced_step(what, trace)
+        else:
+            traced = deciding.trace_parts(what)
         predicted = deciding.compare(traced, candidates, objective)
         table = predicted
         if here:
