@@ -47,7 +47,6 @@ __all__ = [
     "batch_size", "best_count", "break_even_steps", "check_priced", "compare", "conventional",
     "current_profile", "decide", "decide_apart", "gather", "history", "homes", "is_cpu", "measured", "missing",
     "movable_devices", "objective_of", "only_placer_errors", "pareto", "price", "profile_named", "ranks",
-    "running_with", "time_steps", "total", "trace_parts",
-    "traced_step", "trade", "unusable", "warn_estimated", "whole",
-    "with_batch", "with_occupied", "with_race", "with_seen", "without_maker", "worth_it",
+    "running_with", "time_steps", "total", "trace_parts", "traced_step", "trade", "unusable", "warn_estimated",
+    "whole", "with_batch", "with_occupied", "with_race", "with_seen", "without_maker", "worth_it",
 ]  # fmt: skip

@@ -89,7 +89,6 @@ class Session:
             ended += f"placer: only the first {len(self.watcher.models)} architectures were looked at\n"
         if not self.watcher.models:
             return f"{ended}placer: no model ran: a model is an nn.Module with parameters that is called with tensors\n"
-        self.watcher.settle()
         from placer.run.report import render
 
         return ended + render(self.watcher.models, width, **vars(question))

@@ -2,16 +2,16 @@
 
 In the script's process only names, shapes and times are noted, when a model is called and when an optimizer has made
 a step: no op runs, and nothing is copied. A step is traced as ``placer.choose`` traces it: in a forked child, on the
-script's own objects, of which nothing changes and only the trace comes back. The script waits for it, a tenth of a
-second as a rule, once for each architecture: of a model that learns after the first step of its optimizer, of others
-at their first call. That time is no part of what is measured.
+script's own objects, of which nothing changes and only the trace comes back. That is done once for each architecture,
+at its first call; the script waits for it, a tenth of a second as a rule, which is no part of what is measured.
 
 Calls are looked at until there have been enough, and again after the first step of each optimizer (see ``calls``).
-A hook on optimizers stays, which costs one to two microseconds a step. Neither does anything in a forked process.
+A hook on optimizers stays, which costs one to two microseconds a step. Nothing is done in processes that are forked.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -31,7 +31,7 @@ from placer.errors import TraceError, first_line
 from placer.nest import tensors
 from placer.run import calls
 from placer.tracing import Trace, trace
-from placer.workload import Workload, optimizer_classes, unwrap
+from placer.workload import Workload, unwrap
 
 #: Calls of whole models that are looked at.
 FIRST_CALLS = 100
@@ -70,15 +70,6 @@ class Inputs:
 
 
 @dataclass
-class Batch:
-    """What a model that learns was called with last, until the first step of its optimizer."""
-
-    inputs: Inputs
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-@dataclass
 class Step:
     """The calls of a model since the last step of its optimizer: when that was, and the last call that learns."""
 
@@ -86,6 +77,15 @@ class Step:
     called: float | None = None
     learning: int = 0
     others: int = 0
+
+
+@dataclass
+class Trained:
+    """What an optimizer trains, and how many steps it has made; ``noticed`` is how many models were known by then."""
+
+    models: list[SeenModel] = field(default_factory=list)
+    steps: int = 0
+    noticed: int = 0
 
 
 @dataclass
@@ -103,9 +103,7 @@ class SeenModel:
     module: weakref.ref[nn.Module]
     alike: int = 0
     optimizer: weakref.ref[torch.optim.Optimizer] | None = None
-    optimizer_name: str = "adam"
     inputs: dict[Hashable, Inputs] = field(default_factory=dict)
-    batch: Batch | None = None
     steps: int = 0
     looked_steps: int = 0
     between: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -158,7 +156,8 @@ class Watcher:
         self._busy = threading.Lock()
         self._known: weakref.WeakKeyDictionary[nn.Module, SeenModel] = weakref.WeakKeyDictionary()
         self._inside: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        self._trained: weakref.WeakKeyDictionary[torch.optim.Optimizer, list[SeenModel]] = weakref.WeakKeyDictionary()
+        self._number_noticed = 0
+        self._trained: weakref.WeakKeyDictionary[torch.optim.Optimizer, Trained] = weakref.WeakKeyDictionary()
         self._alike: dict[Hashable, SeenModel] = {}
         self._counting: Any = None
         self._left = 0
@@ -192,11 +191,6 @@ class Watcher:
         self.failure = why
         self.stop()
 
-    def settle(self) -> None:
-        """Trace the models that still wait for the first step of an optimizer, if they live."""
-        for seen in self.models:
-            self._trace_waiting(seen)
-
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -208,7 +202,6 @@ class Watcher:
             self._left -= 1
             if self._left <= 0:
                 calls.look_away(self)
-                self.settle()
         except Exception as error:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
             self.end(f"{type(error).__name__}: {first_line(error)}")
         finally:
@@ -223,9 +216,7 @@ class Watcher:
                 return
             inputs = _inputs(seen, module, args, kwargs)
         if seen.wants_trace(inputs):
-            seen.batch = Batch(inputs, args, kwargs)
-            if not inputs.learning or seen.optimizer is not None:
-                self._trace_waiting(seen)
+            self._trace(seen, inputs, module, args, kwargs)
         if inputs.learning:
             seen.step.called = self._now()
             seen.step.learning += 1
@@ -257,8 +248,7 @@ class Watcher:
         seen.module = weakref.ref(module)
         self._known[module] = seen
         self._inside.update(part for part in module.modules() if part is not module)
-        for optimizer in [optimizer for optimizer, trained in self._trained.items() if not trained]:
-            del self._trained[optimizer]  # it may be this one that it trains
+        self._number_noticed += 1
         return seen
 
     # --- steps --------------------------------------------------------------------------------------------------------
@@ -269,31 +259,32 @@ class Watcher:
         if os.getpid() != self._process:
             return
         try:
-            if optimizer not in self._trained and not calls.recorded() and self._busy.acquire(blocking=False):
-                try:
-                    self._first_step(optimizer)
-                finally:
-                    self._busy.release()
-            for seen in self._trained.get(optimizer, ()):
+            trained = self._trained.get(optimizer)
+            if trained is None:  # it may have a model that nobody has looked at
+                trained = self._trained[optimizer] = Trained()
+                self.look()
+            if not trained.models and trained.noticed < self._number_noticed:
+                self._match(optimizer, trained)
+            for seen in trained.models:
                 self._count(seen)
+            trained.steps += 1
         except Exception as error:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
             self.end(f"{type(error).__name__}: {first_line(error)}")
 
-    def _first_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Notice what an optimizer trains. After its first step there may be new models to see."""
+    def _match(self, optimizer: torch.optim.Optimizer, trained: Trained) -> None:
+        """Find the models that an optimizer trains."""
+        trained.noticed = self._number_noticed
         parameters = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        trained = self._trained[optimizer] = []
         for module, seen in list(self._known.items()):
             if parameters.isdisjoint(map(id, module.parameters())):
                 continue
-            trained.append(seen)
-            if seen.optimizer is None:
-                seen.optimizer, seen.optimizer_name = weakref.ref(optimizer), type(optimizer).__name__.lower()
+            trained.models.append(seen)
+            seen.steps += trained.steps
+            if seen.optimizer is None:  # it was not there when the model was called
+                seen.optimizer = weakref.ref(optimizer)
                 for inputs in seen.inputs.values():
-                    if inputs.learning:  # without its optimizer it was another step
+                    if inputs.learning:
                         inputs.trace, inputs.refused = None, ""
-                self._trace_waiting(seen)
-        self.look()
 
     def _count(self, seen: SeenModel) -> None:
         now, step = self._now(), seen.step
@@ -312,18 +303,19 @@ class Watcher:
 
     # --- traces -------------------------------------------------------------------------------------------------------
 
-    def _trace_waiting(self, seen: SeenModel) -> None:
-        """Trace a step of a model on the batch that waits, and let go of both. Raises nothing of the step's."""
-        batch, module = seen.batch, seen.module()
-        seen.batch = None
-        if batch is None or module is None:
-            return
+    def _trace(
+        self, seen: SeenModel, inputs: Inputs, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Trace a step of a model on what it is called with. Raises nothing of the step's."""
         began = self._clock()
-        inputs = batch.inputs
-        optimizer = _optimizer(seen, module) if inputs.learning else None
+        optimizer: Any = None
+        if inputs.learning:
+            optimizer = seen.optimizer() if seen.optimizer is not None else _optimizer_of(module)
+            if optimizer is not None:
+                seen.optimizer, optimizer = weakref.ref(optimizer), _part_for(optimizer, module)
         workload = Workload(
-            target=module, modules=(module,), args=batch.args, kwargs=batch.kwargs, autocast=inputs.autocast,
-            mode="train" if inputs.learning else "infer", optimizer=optimizer,
+            target=module, modules=(module,), args=args, kwargs=kwargs, autocast=inputs.autocast,
+            mode="train" if inputs.learning else "infer", optimizer=optimizer or ("adam" if inputs.learning else None),
         )  # fmt: skip
         try:
             inputs.trace = trace(workload)
@@ -370,20 +362,31 @@ def _inputs(seen: SeenModel, module: nn.Module, args: tuple[Any, ...], kwargs: d
     return inputs
 
 
-def _optimizer(seen: SeenModel, module: nn.Module) -> Any:
-    """The optimizer's part of a model: the optimizer itself, or one like it where it trains others as well.
+def _optimizer_of(module: nn.Module) -> torch.optim.Optimizer | None:
+    """The optimizer that has most of the weights of a model, of all that are there; None where there is none yet."""
+    parameters = {id(parameter) for parameter in module.parameters()}
+    best, most = None, 0
+    for candidate in gc.get_objects():
+        if not issubclass(type(candidate), torch.optim.Optimizer):
+            continue
+        groups = vars(candidate).get("param_groups", ())
+        count = sum(id(parameter) in parameters for group in groups for parameter in group["params"])
+        if count > most:
+            best, most = candidate, count
+    return best
+
+
+def _part_for(optimizer: torch.optim.Optimizer, module: nn.Module) -> torch.optim.Optimizer:
+    """The optimizer itself, or one like it for its part of a model where it trains others as well.
 
     That one shares its settings and state. It lacks the ``step`` that a scheduler wrapped, which is the original's.
     """
-    optimizer = None if seen.optimizer is None else seen.optimizer()
-    if optimizer is None:
-        return seen.optimizer_name if seen.optimizer_name in optimizer_classes() else "adam"
     parameters = {id(parameter) for parameter in module.parameters()}
     groups = []
     for group in optimizer.param_groups:
         part = [parameter for parameter in group["params"] if id(parameter) in parameters]
         groups.append({**group, "params": part})
-    if sum(len(group["params"]) for group in groups) == sum(len(group["params"]) for group in optimizer.param_groups):
+    if [len(group["params"]) for group in groups] == [len(group["params"]) for group in optimizer.param_groups]:
         return optimizer
     partial = object.__new__(type(optimizer))
     partial.__dict__.update({name: value for name, value in vars(optimizer).items() if name != "step"})
