@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 import time
+import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -202,7 +204,9 @@ class Watcher:
             self._left -= 1
             if self._left <= 0:
                 calls.look_away(self)
-        except Exception as error:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
+        except Exception as error:  # the boundary: nothing of ours may reach the script
+            if _is_of_a_signal(error):
+                raise
             self.end(f"{type(error).__name__}: {first_line(error)}")
         finally:
             self._busy.release()
@@ -335,6 +339,12 @@ class _Named:
 
     def __call__(self) -> None:
         raise TraceError(f"{self.__name__} is gone")
+
+
+def _is_of_a_signal(error: Exception) -> bool:
+    """Whether a handler of the script's raised it (a time limit, say), which may happen wherever the script waits."""
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _described(name: str, parameter: nn.Parameter) -> Hashable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 import weakref
 from collections.abc import Iterator
@@ -305,6 +306,27 @@ def test_a_failure_of_its_own_ends_the_watching_and_not_the_script(
     train(net(), 3)
     assert watcher.failure == "KeyError: 'surprise'"
     assert vars(nn.Module)["_compiled_call_impl"] is None
+
+
+def test_what_a_signals_handler_raises_reaches_the_script(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    class TooLate(Exception):
+        pass
+
+    class Limit:
+        def passed(self, number: int, frame: object) -> None:
+            raise TooLate
+
+    def interrupted(*given: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, Limit().passed)
+    monkeypatch.setattr(watching, "trace", interrupted)
+    try:
+        with pytest.raises(TooLate):
+            train(net(), 3)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert watcher.failure is None
 
 
 def test_a_torch_that_calls_modules_in_another_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
