@@ -13,6 +13,7 @@ from placer.answer import explanation_of
 from placer.decision import Candidates, Objective, Table, Traced
 from placer.explanation import Explanation, Measured, find_turn, headline
 from placer.profile import Profile, changed_fields
+from placer.tracing import Trace
 from placer.workload import Job, Workload, check_available
 
 #: What names a profile.
@@ -32,10 +33,11 @@ def explain_workload(
     *,
     advice: bool = True,
     measure: bool = False,
+    trace: Trace | None = None,
 ) -> Explanation:
     """``placer.explain`` of arguments that were checked. Without ``advice`` only the step or the job itself is priced.
 
-    ``measure`` times the real step on the devices of this machine.
+    ``measure`` times the real step on the devices of this machine. ``trace`` is that of a workload, where there is one.
     """
     named = _sources(profile)
     here = not named
@@ -49,7 +51,10 @@ def explain_workload(
         own = deciding.gather(
             used, names, here=here, modules=what.modules, threads=threads, what_if=others, beside=beside
         )
-        traced = deciding.trace_parts(what)
+        if trace is not None and isinstance(what, Workload):
+            traced = deciding.traced_step(what, trace)
+        else:
+            traced = deciding.trace_parts(what)
         # Dollars per hour are asked of every device: nobody gave those of GPUs that he did not name.
         open_ended = what_if is None and names is None and not beside and objective.name != "cost"
         beyond = open_ended and all(deciding.is_cpu(each.name) for each in own.each) and not own.left_out

@@ -22,6 +22,7 @@ from placer.decision.comparison import (
     told_left_out,
     total,
     trace_parts,
+    traced_step,
     whole,
 )
 from placer.decision.current import current_profile, profile_named, warn_estimated
@@ -46,6 +47,7 @@ __all__ = [
     "advise", "batch_size", "best_count", "break_even_steps", "check_priced", "compare", "conventional",
     "current_profile", "decide", "decide_apart", "gather", "history", "homes", "is_cpu", "measured",
     "objective_of", "only_placer_errors", "pareto", "price", "profile_named", "ranks",
-    "running_with", "time_steps", "told_left_out", "total", "trace_parts", "trade", "unusable", "warn_estimated",
+    "running_with", "time_steps", "told_left_out", "total", "trace_parts", "traced_step", "trade", "unusable",
+    "warn_estimated",
     "whole", "with_batch", "with_occupied", "with_race", "with_seen", "without_maker", "worth_it",
 ]  # fmt: skip

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor
 
 from placer import explanation as explaining
 from placer import machine
 from placer.errors import PlacerError, first_line
 from placer.explanation import Explanation
-from placer.nest import tensors
 from placer.pricing import Cost
 from placer.printable import printable
 from placer.question import explain_workload
 from placer.run.watcher import SeenModel
+from placer.tracing import Trace
 from placer.units import format_seconds
-from placer.workload import make_workload, optimizer_classes
 
-#: A loop that takes this many times what its model should has its time elsewhere: more than a prediction is off.
+#: A loop that takes this many times what its model takes in it has its time elsewhere.
 ELSEWHERE = 2.0
 #: A one-time cost is told where it is more than this share of the whole.
 WORTH_TELLING = 0.1
@@ -57,43 +57,29 @@ def render(models: Sequence[SeenModel], width: int, profile: Any, what_if: str |
 
 
 def _answer(seen: SeenModel, profile: Any, what_if: str | None, explain: bool) -> Answer:
-    """Price a model on what it ran on most: by its copy, or itself where a step must read values. Raises nothing."""
+    """Price a step on what a model ran on most. Raises nothing."""
     if not seen.inputs:
         return Answer(seen, reason="its inputs were not observed")
-    reason = seen.refused
-    for model in filter(None, (seen.copy, seen.module())):
-        try:
-            return Answer(seen, _explained(seen, model, profile, what_if, explain))
-        except Exception as error:  # noqa: BLE001 - the script has ended well; one model without a price is one line
-            reason = ("" if isinstance(error, PlacerError) else f"{type(error).__name__}: ") + first_line(error)
-    return Answer(seen, reason=reason or "it is gone, and could not be copied while it was there")
-
-
-def _explained(
-    seen: SeenModel, model: nn.Module, profile: Any, what_if: str | None, explain: bool
-) -> Explanation:
     inputs = seen.usual
-    optimizer: Any = seen.optimizer if model is seen.copy else None
-    if optimizer is None and seen.optimizer is not None:
-        name = type(seen.optimizer).__name__.lower()
-        optimizer = name if name in optimizer_classes() else None
-    workload = make_workload(
-        _Called(model), batch=(inputs.args, inputs.kwargs), mode=seen.mode, optimizer=optimizer,
-        steps=seen.steps or None, data=inputs.data, autocast=inputs.autocast,
-    )  # fmt: skip
-    return explain_workload(workload, None, "keep", profile, what_if or (), advice=explain)
+    if inputs.trace is None or inputs.workload is None:
+        return Answer(seen, reason=inputs.refused or "it was gone before a step of it could be traced")
+    workload = replace(inputs.workload, args=_shapes(inputs.trace), steps=seen.steps or None, data=inputs.data)
+    module = seen.module()
+    if inputs.plain and module is not None:  # other steps of it, for advice, can be traced
+        workload = replace(workload, target=module)
+    try:
+        explanation = explain_workload(
+            workload, None, "keep", profile, what_if or (), advice=explain, trace=inputs.trace
+        )
+    except Exception as error:  # noqa: BLE001 - the script has ended well; one model without a price is one line
+        kind = "" if isinstance(error, PlacerError) else f"{type(error).__name__}: "
+        return Answer(seen, reason=kind + first_line(error))
+    return Answer(seen, explanation)
 
 
-class _Called(nn.Module):
-    """A model that is called with positional and keyword inputs."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self.__name__ = type(model).__name__  # what explanations call it
-
-    def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.model(*args, **kwargs)
+def _shapes(trace: Trace) -> tuple[Tensor, ...]:
+    """The inputs of a step, without values."""
+    return tuple(torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta") for spec in trace.batch)
 
 
 def _table(answers: Sequence[Answer], rows: dict[str, Cost]) -> Any:
@@ -126,13 +112,27 @@ def _sentences(answer: Answer) -> Iterator[str]:
         yield f"not predicted: {answer.reason}"
         return
     yield _verdict(answer, found)
-    row, runs = found.devices.get(answer.home), seen.runs_per_step
-    if row is not None and seen.seconds is not None and seen.seconds > ELSEWHERE * runs * row.high:
-        often = f", {runs} of them a step" if runs > 1 else ""
+    inside, loop = _seconds_inside(answer, found), median(seen.loop or [0.0])
+    if inside is not None and loop > ELSEWHERE * inside:
+        often = f" in {seen.runs_per_step} runs" if seen.runs_per_step > 1 else ""
         yield (
-            f"the loop takes {format_seconds(seen.seconds)} a step, the model {format_seconds(row.step_seconds)}{often}"
-            ": the rest is outside of it (loading, logging, waiting), and no device changes that"
+            f"the loop takes {format_seconds(loop)} a step, the model {format_seconds(inside)} of it{often}: the rest "
+            "is outside of it (loading, logging, waiting), and no device changes that"
         )
+
+
+def _seconds_inside(answer: Answer, explanation: Explanation) -> float | None:
+    """What of a step of the loop goes by in the model, as measured; None where that was not.
+
+    An accelerator may still be at work when the host goes on: there it is at least what was predicted.
+    """
+    seen, row = answer.seen, explanation.devices.get(answer.home)
+    if not seen.inside:
+        return None
+    measured = median(seen.inside)
+    if answer.home == "cpu":
+        return measured
+    return None if row is None else max(measured, seen.runs_per_step * row.high)
 
 
 def _verdict(answer: Answer, found: Explanation) -> str:
@@ -166,8 +166,8 @@ def _line(answer: Answer, device: str) -> str:
     """The line of the script that puts the model there."""
     if device == "cpu":
         return 'device = "cpu", for the model and its batches'
-    inputs = answer.seen.usual
-    given = list(tensors((inputs.args, inputs.kwargs)))
-    simple = len(given) == 1 and given[0].dtype.is_floating_point
-    what = str(tuple(given[0].shape)) if simple else "batch"
+    trace = answer.seen.usual.trace
+    batch = () if trace is None else trace.batch
+    simple = len(batch) == 1 and "float" in batch[0].dtype
+    what = str(batch[0].shape) if simple else "batch"
     return f"placement = placer.choose(model, {what}), and placement.batches(loader) for the loader"

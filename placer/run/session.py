@@ -73,7 +73,7 @@ class Session:
         return spec
 
     def stop(self) -> None:
-        """Take every hook away; what was seen stays."""
+        """Leave torch as it was; what was seen stays."""
         if self.watcher is not None:
             self.watcher.stop()
 
@@ -85,6 +85,8 @@ class Session:
         if self.watcher is None:
             return "placer: torch was not imported: there is nothing to compare\n"
         ended = f"placer: watching ended early: {self.watcher.failure}\n" if self.watcher.failure else ""
+        if self.watcher.more:
+            ended += f"placer: only the first {len(self.watcher.models)} architectures were looked at\n"
         if not self.watcher.models:
             return f"{ended}placer: no model ran: a model is an nn.Module with parameters that is called with tensors\n"
         from placer.run.report import render

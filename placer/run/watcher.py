@@ -1,111 +1,148 @@
-"""Notices models through torch's own hooks.
+"""Watches the models of a script: what they run on, how often and how long, and what one step of each is.
 
-Two hooks on every module cost each call some 3 µs: they look at the first calls of whole models, and those after the
-first step of each optimizer, and are taken away. The hook on optimizers stays: it costs 1 to 2 µs a step. torch's
-compiler reads hooks as a part of a model, so the first ``torch.compile`` ends the watching.
+In the script's process only names, shapes and times are noted, when a model is called and when an optimizer has made
+a step: no op runs, and nothing is copied. A step is traced as ``placer.choose`` traces it: in a forked child, on the
+script's own objects, of which nothing changes and only the trace comes back. That is done once for each architecture,
+at its first call; the script waits for it, a tenth of a second as a rule, which is no part of what is measured.
 
-What is kept is plain data and copies without values: nothing of the script's is kept alive.
+Calls are looked at until there have been enough, and again after the first step of each optimizer (see ``calls``).
+A hook on optimizers stays, which costs one to two microseconds a step. Nothing is done in processes that are forked.
 """
 
 from __future__ import annotations
 
-import functools
+import gc
+import os
+import signal
+import threading
 import time
+import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as hooks
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from placer.errors import TraceError, first_line
 from placer.nest import tensors
-from placer.tracing import meta_inputs, meta_model, meta_optimizer
+from placer.run import calls
+from placer.tracing import Trace, trace
+from placer.workload import Workload, unwrap
 
 #: Calls of whole models that are looked at.
 FIRST_CALLS = 100
 #: Times between steps that are kept, the newest: enough for a median.
 RECENT = 1000
+#: Architectures that are traced: the script waits for each, and nobody reads a longer table.
+MOST_MODELS = 30
 
 
 @dataclass
 class Inputs:
-    """One shape of inputs, how often it was seen, and how often it was the same tensor as the time before."""
+    """One shape of inputs: how often it came, how often as the same tensor as the time before, and a step on it.
 
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    ``learning`` tells whether gradients were wanted, ``plain`` whether all of it is tensors, by position. ``workload``
+    holds nothing of the script's. Without a ``trace``, ``refused`` says why there is none, once that was tried.
+    """
+
+    learning: bool
     autocast: torch.dtype | None
+    plain: bool
     count: int = 0
     same: int = 0
+    workload: Workload | None = None
+    trace: Trace | None = None
+    refused: str = ""
 
     @property
     def data(self) -> str:
         """A tensor that comes again and again lives where the model is; others are new batches."""
         return "device" if self.count > 1 and self.same == self.count - 1 else "host"
 
+    @property
+    def tried(self) -> bool:
+        """Whether a step on them was traced, or could not be."""
+        return self.trace is not None or bool(self.refused)
+
+
+@dataclass
+class Step:
+    """The calls of a model since the last step of its optimizer: when that was, and the last call that learns."""
+
+    ended: float | None = None
+    called: float | None = None
+    learning: int = 0
+    others: int = 0
+
+
+@dataclass
+class Trained:
+    """What an optimizer trains, and how many steps it has made; ``noticed`` is how many models were known by then."""
+
+    models: list[SeenModel] = field(default_factory=list)
+    steps: int = 0
+    noticed: int = 0
+
 
 @dataclass
 class SeenModel:
     """A model, or several of one architecture (``alike``), and what they ran on.
 
-    ``copy`` has no values; ``refused`` says why there is none. ``module`` is the newest of them, if it still lives.
-    ``inputs`` are by whether gradients were wanted, and the shapes. ``steps`` are those of its optimizers
-    (``looked_steps``: while calls were looked at), ``between`` the newest seconds from one to the next.
+    ``module`` is the newest of them, if it still lives. ``inputs`` are by whether gradients were wanted, and the
+    shapes. ``steps`` are those of its optimizers (``looked_steps``: while calls were looked at), ``between`` the newest
+    seconds from one to the next. Of steps that were looked at, ``loop`` has the seconds from one to the next, and
+    ``inside`` how many of them went by from a call of the model to the end of its optimizer's step.
     """
 
     name: str
     device: str
     module: weakref.ref[nn.Module]
-    copy: nn.Module | None = None
-    refused: str = ""
-    alike: int = 1
-    optimizer: torch.optim.Optimizer | None = None
-    inputs: dict[tuple[bool, Hashable], Inputs] = field(default_factory=dict)
+    alike: int = 0
+    optimizer: weakref.ref[torch.optim.Optimizer] | None = None
+    inputs: dict[Hashable, Inputs] = field(default_factory=dict)
     steps: int = 0
     looked_steps: int = 0
     between: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
-    last_step: float | None = None
+    loop: list[float] = field(default_factory=list)
+    inside: list[float] = field(default_factory=list)
+    step: Step = field(default_factory=Step)
     last_tensor: weakref.ref[Tensor] | None = None
 
     @property
     def mode(self) -> str:
         """A model that was ever trained is asked about for training."""
-        return "train" if any(learning for learning, _ in self.inputs) else "infer"
+        return "train" if any(inputs.learning for inputs in self.inputs.values()) else "infer"
 
     @property
     def usual(self) -> Inputs:
-        """The inputs it ran on most."""
+        """The inputs it ran on most, of those with a trace if there is one."""
         learning = self.mode == "train"
-        return max((found for (key, _), found in self.inputs.items() if key == learning), key=lambda i: i.count)
+        of_mode = [inputs for inputs in self.inputs.values() if inputs.learning == learning]
+        return max(of_mode, key=lambda inputs: (inputs.trace is not None, inputs.count))
 
     @property
     def runs_per_step(self) -> int:
         """How often it ran for one step of its optimizer."""
-        learned = sum(found.count for (learning, _), found in self.inputs.items() if learning)
-        return max(round(learned / self.looked_steps), 1) if self.looked_steps else 1
+        runs = sum(inputs.count for inputs in self.inputs.values() if inputs.learning)
+        return max(round(runs / self.looked_steps), 1) if self.looked_steps else 1
 
     @property
     def seconds(self) -> float | None:
         """Median wall time from one step of its optimizer to the next; None where there were not two."""
         return median(self.between) if self.between else None
 
-
-def _harmless(method: Callable[..., None]) -> Callable[..., None]:
-    """Whatever fails in a hook is placer's own business: it stops watching, and the script goes on."""
-
-    @functools.wraps(method)
-    def guarded(self: Watcher, *given: Any) -> None:
-        try:
-            method(self, *given)
-        except Exception as error:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
-            self.end(f"{type(error).__name__}: {first_line(error)}")
-
-    return guarded
+    def wants_trace(self, inputs: Inputs) -> bool:
+        """Whether a step on these inputs says more than those that were traced."""
+        if inputs.tried or (self.mode == "train" and not inputs.learning):
+            return False
+        tried = [other.count for other in self.inputs.values() if other.tried and other.learning == inputs.learning]
+        return inputs.count > max(tried, default=0)
 
 
 class Watcher:
@@ -113,16 +150,19 @@ class Watcher:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.failure: str | None = None
+        #: Whether there were models of more architectures than are traced.
+        self.more = False
         self._clock = clock
+        self._waited = 0.0
+        self._process = os.getpid()
+        self._busy = threading.Lock()
         self._known: weakref.WeakKeyDictionary[nn.Module, SeenModel] = weakref.WeakKeyDictionary()
         self._inside: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        self._trained: weakref.WeakKeyDictionary[torch.optim.Optimizer, list[SeenModel]] = weakref.WeakKeyDictionary()
+        self._number_noticed = 0
+        self._trained: weakref.WeakKeyDictionary[torch.optim.Optimizer, Trained] = weakref.WeakKeyDictionary()
         self._alike: dict[Hashable, SeenModel] = {}
-        self._looking: list[Any] = []
         self._counting: Any = None
-        self._compile: Any = None
         self._left = 0
-        self._running: int | None = None
 
     @property
     def models(self) -> list[SeenModel]:
@@ -130,121 +170,235 @@ class Watcher:
         return list(self._alike.values())
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Watch from now on. Raises NotImplementedError with a torch that placer does not know."""
+        calls.watch(self)
         self._counting = register_optimizer_step_post_hook(self._stepped)
-        self._compile = compiler = torch.compile
-
-        @functools.wraps(compiler)
-        def compile_unwatched(*args: Any, **kwargs: Any) -> Any:
-            self.end("the script called torch.compile")
-            return compiler(*args, **kwargs)
-
-        torch.compile = compile_unwatched
         self.look()
 
     def look(self) -> None:
         """Look at the next calls of whole models."""
-        if self._counting is None:
-            return
-        self._left, self._running = FIRST_CALLS, None
-        if not self._looking:
-            self._looking = [
-                hooks.register_module_forward_pre_hook(self._entered),
-                hooks.register_module_forward_hook(self._returned, with_kwargs=True, always_call=True),
-            ]
+        if self._counting is not None:
+            self._left = FIRST_CALLS
+            calls.look(self)
 
     def stop(self) -> None:
-        """Take every hook away."""
-        self._look_away()
+        """Leave torch as it was; what was seen stays."""
+        calls.unwatch(self)
         if self._counting is not None:
             self._counting.remove()
             self._counting = None
-            torch.compile = self._compile
 
     def end(self, why: str) -> None:
         """Stop before the script has ended."""
         self.failure = why
         self.stop()
 
-    def _look_away(self) -> None:
-        for handle in self._looking:
-            handle.remove()
-            hooks._global_forward_hooks_with_kwargs.pop(handle.id, None)  # torch leaves it, and its compiler warns
-        self._looking = []
+    # --- calls --------------------------------------------------------------------------------------------------------
 
-    @_harmless
-    def _entered(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Remember the outermost module of a call."""
-        if self._running is None:
-            self._running = id(module)
-
-    @_harmless
-    def _returned(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
-        """``rest`` is (kwargs, output); or the output alone, where the call raised."""
-        if self._running != id(module):
+    def called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A model is about to run. Others that run at the same time are not looked at, nor is a forked process."""
+        if os.getpid() != self._process or not self._busy.acquire(blocking=False):
             return
-        self._running = None
-        if len(rest) == 2:
-            self._ran(module, args, rest[0])
+        try:
+            self._look_at(module, args, kwargs)
             self._left -= 1
             if self._left <= 0:
-                self._look_away()
+                calls.look_away(self)
+        except Exception as error:  # the boundary: nothing of ours may reach the script
+            if _is_of_a_signal(error):
+                raise
+            self.end(f"{type(error).__name__}: {first_line(error)}")
+        finally:
+            self._busy.release()
 
-    def _ran(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _look_at(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if isinstance(module, nn.DataParallel):
             module = module.module
+        with torch._C.DisableTorchFunction():  # not even a mode of the script's sees that a shape is read
+            seen = self._noticed(module, args, kwargs)
+            if seen is None:
+                return
+            inputs = _inputs(seen, module, args, kwargs)
+        if seen.wants_trace(inputs):
+            self._trace(seen, inputs, module, args, kwargs)
+        if inputs.learning:
+            seen.step.called = self._now()
+            seen.step.learning += 1
+        else:
+            seen.step.others += 1
+
+    def _noticed(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SeenModel | None:
+        """The model that is called, if it is one of the script's."""
         first = next(tensors((args, kwargs)), None)
         parameter = next(module.parameters(), None)
         if first is None or parameter is None or type(module).__module__.startswith("placer."):
-            return  # a loss, a metric, the speed probe: no model of the script
+            return None  # a loss, a metric, the speed probe: no model of the script
         if module in self._inside or first.is_meta or type(first).__module__.startswith("torch._"):
-            return  # a part of a model, or a tensor without values, of one who asks for shapes
-        seen = self._known.get(module) or self._new(module, str(parameter.device))
-        trains = module.training or seen.steps > 0
-        learning = trains and torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
-        shapes = tuple((tensor.shape, tensor.dtype) for tensor in tensors((args, kwargs)))
-        found = seen.inputs.get((learning, shapes))
-        if found is None:
-            kind = first.device.type
-            autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-            found = seen.inputs[learning, shapes] = Inputs(*meta_inputs((args, kwargs)), autocast=autocast)
-        elif seen.last_tensor is not None and seen.last_tensor() is first:
-            found.same += 1
-        found.count += 1
-        seen.last_tensor = weakref.ref(first)
+            return None  # a part of a model, or a tensor without values, of one who asks for shapes
+        if "_is_replica" in vars(module):
+            return None  # one of nn.DataParallel's
+        return self._known.get(module) or self._new(module, str(parameter.device))
 
-    def _new(self, module: nn.Module, device: str) -> SeenModel:
+    def _new(self, module: nn.Module, device: str) -> SeenModel | None:
         """A model that was not seen before, or one more of an architecture that was."""
-        key = (type(module), device, *((n, p.shape, p.dtype, p.requires_grad) for n, p in module.named_parameters()))
-        if key not in self._alike:
-            seen = self._alike[key] = SeenModel(type(module).__name__, device, weakref.ref(module), alike=0)
-            try:
-                seen.copy = meta_model(module)
-            except TraceError as error:
-                seen.refused = first_line(error)
-        seen = self._alike[key]
+        key = (type(module), device, *(_described(name, p) for name, p in module.named_parameters()))
+        seen = self._alike.get(key)
+        if seen is None:
+            if len(self._alike) >= MOST_MODELS:
+                self.more = True
+                return None
+            seen = self._alike[key] = SeenModel(type(unwrap(module)).__name__, device, weakref.ref(module))
         seen.alike += 1
         seen.module = weakref.ref(module)
         self._known[module] = seen
         self._inside.update(part for part in module.modules() if part is not module)
+        self._number_noticed += 1
         return seen
 
-    @_harmless
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    @calls.unseen_by_compiler
     def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        """An optimizer has made a step. Its first one says what it trains, and that there may be new models to see."""
-        if optimizer not in self._trained:
-            own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-            trained = self._trained[optimizer] = []
-            for module, seen in list(self._known.items()):
-                if not own.isdisjoint(map(id, module.parameters())):
-                    trained.append(seen)
-                    if seen.optimizer is None and seen.copy is not None:
-                        seen.optimizer = meta_optimizer(optimizer, module, seen.copy)
-            self.look()
-        now = self._clock()
-        for seen in self._trained[optimizer]:
-            if seen.last_step is not None:
-                seen.between.append(now - seen.last_step)
-            seen.last_step = now
-            seen.steps += 1
-            seen.looked_steps += bool(self._looking)
+        """An optimizer has made a step."""
+        if os.getpid() != self._process:
+            return
+        try:
+            trained = self._trained.get(optimizer)
+            if trained is None:  # it may have a model that nobody has looked at
+                trained = self._trained[optimizer] = Trained()
+                self.look()
+            if not trained.models and trained.noticed < self._number_noticed:
+                self._match(optimizer, trained)
+            for seen in trained.models:
+                self._count(seen)
+            trained.steps += 1
+        except Exception as error:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
+            self.end(f"{type(error).__name__}: {first_line(error)}")
+
+    def _match(self, optimizer: torch.optim.Optimizer, trained: Trained) -> None:
+        """Find the models that an optimizer trains."""
+        trained.noticed = self._number_noticed
+        parameters = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for module, seen in list(self._known.items()):
+            if parameters.isdisjoint(map(id, module.parameters())):
+                continue
+            trained.models.append(seen)
+            seen.steps += trained.steps
+            if seen.optimizer is None:  # it was not there when the model was called
+                seen.optimizer = weakref.ref(optimizer)
+                for inputs in seen.inputs.values():
+                    if inputs.learning:
+                        inputs.trace, inputs.refused = None, ""
+
+    def _count(self, seen: SeenModel) -> None:
+        now, step = self._now(), seen.step
+        if step.ended is not None:
+            seen.between.append(now - step.ended)
+            if step.called is not None and not step.others and self._left > 0:
+                seen.loop.append(now - step.ended)
+                seen.inside.append(min(step.learning * (now - step.called), now - step.ended))
+        seen.steps += 1
+        seen.looked_steps += self._left > 0
+        seen.step = Step(ended=now)
+
+    def _now(self) -> float:
+        """The time, as it would be if nobody had traced."""
+        return self._clock() - self._waited
+
+    # --- traces -------------------------------------------------------------------------------------------------------
+
+    def _trace(
+        self, seen: SeenModel, inputs: Inputs, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Trace a step of a model on what it is called with. Raises nothing of the step's."""
+        began = self._clock()
+        optimizer: Any = None
+        if inputs.learning:
+            optimizer = seen.optimizer() if seen.optimizer is not None else _optimizer_of(module)
+            if optimizer is not None:
+                seen.optimizer, optimizer = weakref.ref(optimizer), _part_for(optimizer, module)
+        workload = Workload(
+            target=module, modules=(module,), args=args, kwargs=kwargs, autocast=inputs.autocast,
+            mode="train" if inputs.learning else "infer", optimizer=optimizer or ("adam" if inputs.learning else None),
+        )  # fmt: skip
+        try:
+            inputs.trace = trace(workload)
+        except TraceError as error:
+            inputs.refused = first_line(error)
+        inputs.workload = replace(
+            workload, target=_Named(seen.name), modules=(), args=(), kwargs={}, optimizer=workload.optimizer_name
+        )
+        self._waited += self._clock() - began
+
+
+class _Named:
+    """Stands for a model that is not kept."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __call__(self) -> None:
+        raise TraceError(f"{self.__name__} is gone")
+
+
+def _is_of_a_signal(error: Exception) -> bool:
+    """Whether a handler of the script's raised it (a time limit, say), which may happen wherever the script waits."""
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _described(name: str, parameter: nn.Parameter) -> Hashable:
+    """What tells an architecture from another."""
+    return name, None if is_lazy(parameter) else parameter.shape, parameter.dtype, parameter.requires_grad
+
+
+def _inputs(seen: SeenModel, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
+    """Those of a call, counted."""
+    batch = list(tensors((args, kwargs)))
+    first = batch[0]
+    trains = module.training or seen.steps > 0
+    learning = trains and torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+    key = (learning, tuple((tensor.shape, tensor.dtype) for tensor in batch))
+    inputs = seen.inputs.get(key)
+    if inputs is None:
+        kind = first.device.type
+        autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        plain = not kwargs and all(isinstance(value, Tensor) for value in args)
+        inputs = seen.inputs[key] = Inputs(learning, autocast, plain)
+    elif seen.last_tensor is not None and seen.last_tensor() is first:
+        inputs.same += 1
+    inputs.count += 1
+    seen.last_tensor = weakref.ref(first)
+    return inputs
+
+
+def _optimizer_of(module: nn.Module) -> torch.optim.Optimizer | None:
+    """The optimizer that has most of the weights of a model, of all that are there; None where there is none yet."""
+    parameters = {id(parameter) for parameter in module.parameters()}
+    best, most = None, 0
+    for candidate in gc.get_objects():
+        if not issubclass(type(candidate), torch.optim.Optimizer):
+            continue
+        groups = vars(candidate).get("param_groups", ())
+        count = sum(id(parameter) in parameters for group in groups for parameter in group["params"])
+        if count > most:
+            best, most = candidate, count
+    return best
+
+
+def _part_for(optimizer: torch.optim.Optimizer, module: nn.Module) -> torch.optim.Optimizer:
+    """The optimizer itself, or one like it for its part of a model where it trains others as well.
+
+    That one shares its settings and state. It lacks the ``step`` that a scheduler wrapped, which is the original's.
+    """
+    parameters = {id(parameter) for parameter in module.parameters()}
+    groups = []
+    for group in optimizer.param_groups:
+        part = [parameter for parameter in group["params"] if id(parameter) in parameters]
+        groups.append({**group, "params": part})
+    if [len(group["params"]) for group in groups] == [len(group["params"]) for group in optimizer.param_groups]:
+        return optimizer
+    partial = object.__new__(type(optimizer))
+    partial.__dict__.update({name: value for name, value in vars(optimizer).items() if name != "step"})
+    partial.param_groups = groups
+    return partial

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-import itertools
+import signal
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -12,22 +13,44 @@ import pytest
 import torch
 from process_state import process_state
 from torch import Tensor, nn
-from torch.nn.modules import module as hooks
+from torch.optim import optimizer as optimizers
 
 from placer import machine
 from placer.run import watcher as watching
-from placer.run.watcher import FIRST_CALLS, Watcher
+from placer.run.watcher import FIRST_CALLS, MOST_MODELS, SeenModel, Watcher
+
+
+class Clock:
+    """Shows the time that somebody sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @pytest.fixture
-def watcher() -> Iterator[Watcher]:
-    """A watcher whose clock shows one second more each time; no hook of it is left behind."""
-    ticks = itertools.count()
-    watcher = Watcher(clock=lambda: float(next(ticks)))
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def watcher(clock: Clock) -> Iterator[Watcher]:
+    """A watcher that leaves nothing in torch when it stops."""
+    before = vars(nn.Module).copy()
+    watcher = Watcher(clock)
     watcher.start()
     yield watcher
     watcher.stop()
-    assert not hooks._has_any_global_hook()
+    assert dict(vars(nn.Module)) == before
+    assert not optimizers._global_optimizer_post_hooks
+
+
+def shapes(seen: SeenModel) -> list[tuple[int, ...]]:
+    """Of the inputs that it ran on most."""
+    trace = seen.usual.trace
+    assert trace is not None
+    return [spec.shape for spec in trace.batch]
 
 
 def net(width: int = 8) -> nn.Sequential:
@@ -59,15 +82,72 @@ def test_a_trained_model_is_seen_and_not_kept_alive(watcher: Watcher) -> None:
     assert [reference() for reference in alive] == [None] * len(alive)
     (seen,) = watcher.models
     assert (seen.name, seen.device, seen.mode, seen.alike) == ("Sequential", "cpu", "train", 1)
-    assert (seen.steps, seen.seconds, seen.runs_per_step) == (5, 1.0, 1)
-    assert (seen.usual.args[0].shape, seen.usual.count, seen.usual.data) == ((16, 4), 5, "host")
-    assert seen.copy is not None
-    assert all(p.is_meta for p in seen.copy.parameters())
-    assert isinstance(seen.optimizer, torch.optim.SGD)
-    (group,) = seen.optimizer.param_groups
-    assert group["momentum"] == 0.9
-    assert all(a is b for a, b in zip(group["params"], seen.copy.parameters(), strict=True))
+    assert (seen.steps, seen.runs_per_step, seen.usual.count, seen.usual.data) == (5, 1, 5, "host")
+    assert shapes(seen) == [(16, 4)]
+    trace = seen.usual.trace
+    assert trace is not None
+    updates = [call for call in trace.calls if call.op == "optimizer::SGD"]
+    assert len(updates) == 6
+    assert all(("momentum", True) in call.args for call in updates)
     assert watcher.failure is None
+
+
+def test_a_model_is_timed_from_its_call_to_the_end_of_the_step(watcher: Watcher, clock: Clock) -> None:
+    class Slow(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            clock.now += 3.0
+            return super().forward(x)
+
+    model = Slow(4, 2)
+    optimizer = torch.optim.SGD(model.parameters())
+    for _ in range(4):
+        clock.now += 10.0  # loads
+        model(torch.randn(3, 4)).sum().backward()
+        clock.now += 2.0  # is busy in the backward pass
+        optimizer.step()
+        clock.now += 1.0  # logs
+    (seen,) = watcher.models
+    assert seen.seconds == 16.0
+    assert (seen.loop, seen.inside) == ([16.0] * 3, [5.0] * 3)
+    model.eval()
+    with torch.no_grad():
+        model(torch.randn(3, 4))  # nobody knows when it ends
+    train(model, 1, optimizer=optimizer)
+    assert len(seen.inside) == 3
+
+
+def test_several_runs_of_a_step_all_count(watcher: Watcher, clock: Clock) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters())
+    for _ in range(3):
+        for _ in range(2):
+            clock.now += 5.0
+            model(torch.randn(16, 4)).sum().backward()
+            clock.now += 1.0
+        optimizer.step()
+    (seen,) = watcher.models
+    assert (seen.runs_per_step, seen.loop, seen.inside) == (2, [12.0] * 2, [2.0] * 2)
+
+
+def test_the_time_of_tracing_is_not_the_scripts(
+    watcher: Watcher, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(workload: Any) -> Any:
+        clock.now += 100.0
+        return traced(workload)
+
+    traced = watching.trace
+    monkeypatch.setattr(watching, "trace", slow)
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters())
+    for rows in (2, 16, 16, 16):  # traced at its first call, and again when another shape has come more often
+        clock.now += 1.0
+        model(torch.randn(rows, 4)).sum().backward()
+        optimizer.step()
+    (seen,) = watcher.models
+    assert clock.now == 204.0
+    assert list(seen.between) == [1.0] * 3
+    assert shapes(seen) == [(16, 4)]
 
 
 def test_the_script_is_the_same_with_it() -> None:
@@ -88,23 +168,52 @@ def test_the_script_is_the_same_with_it() -> None:
     assert process_state()["function modes"] == before["function modes"]
 
 
-def test_hooks_are_gone_when_there_is_nothing_new(watcher: Watcher) -> None:
+def test_enough_calls_are_looked_at(watcher: Watcher) -> None:
     model = net().eval()
-    x = torch.randn(3, 4)
-    for _ in range(FIRST_CALLS - 1):
-        model(x)
-    assert hooks._has_any_global_hook()
-    model(x)
-    assert not hooks._has_any_global_hook()
+    for _ in range(FIRST_CALLS + 5):
+        model(torch.randn(3, 4))
     assert watcher.models[0].usual.count == FIRST_CALLS
+    assert nn.Module._compiled_call_impl is None
 
 
-def test_steps_bring_the_hooks_back_for_new_models(watcher: Watcher) -> None:
+def test_steps_bring_the_looking_back_for_new_models(watcher: Watcher) -> None:
     train(net(), FIRST_CALLS + 1)
-    assert not hooks._has_any_global_hook()
-    train(net(9), 2)  # not seen: an optimizer's first step comes after a model's first calls
+    train(net(9), 4)  # seen at its second call: an optimizer's first step comes after a model's first calls
     train(net(10), 1)
-    assert [seen.copy[0].out_features for seen in watcher.models if isinstance(seen.copy, nn.Sequential)] == [8, 9, 10]
+    assert [seen.steps for seen in watcher.models] == [FIRST_CALLS + 1, 4, 1]
+    assert [seen.usual.count for seen in watcher.models[1:]] == [3, 1]
+
+
+def test_an_optimizer_made_after_the_first_call_is_the_one(watcher: Watcher) -> None:
+    model = net()
+    model(torch.randn(16, 4))
+    assert watcher.models[0].usual.workload is not None
+    assert watcher.models[0].usual.workload.optimizer == "adam"  # nobody knows better
+    train(model, 2)
+    assert watcher.models[0].usual.workload.optimizer == "sgd"
+
+
+def test_architectures_are_not_traced_without_end(watcher: Watcher) -> None:
+    for width in range(1, MOST_MODELS + 3):
+        nn.Linear(4, width)(torch.randn(2, 4))
+    assert len(watcher.models) == MOST_MODELS
+    assert watcher.more
+
+
+def test_a_call_during_another_is_left_alone(watcher: Watcher) -> None:
+    class Threaded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = net()
+
+        def forward(self, x: Tensor) -> Tensor:
+            thread = threading.Thread(target=self.part, args=(x,))
+            thread.start()
+            thread.join()
+            return self.part(x)
+
+    Threaded().eval()(torch.randn(16, 4))
+    assert [seen.name for seen in watcher.models] == ["Threaded"]
 
 
 def test_inference_is_told_from_training(watcher: Watcher) -> None:
@@ -119,7 +228,7 @@ def test_inference_is_told_from_training(watcher: Watcher) -> None:
         with torch.no_grad():
             model(torch.randn(64, 4))
     (seen,) = watcher.models
-    assert (seen.mode, seen.usual.args[0].shape) == ("train", (16, 4))
+    assert (seen.mode, shapes(seen)) == ("train", [(16, 4)])
 
 
 def test_losses_metrics_and_parts_are_no_models(watcher: Watcher) -> None:
@@ -150,9 +259,10 @@ def test_what_a_model_ran_on_is_seen(watcher: Watcher) -> None:
         for _ in range(4):
             model(x, scale=torch.ones(4))
     with pytest.raises(RuntimeError):
-        model(torch.randn(16, 5), scale=torch.ones(4))  # is no run
+        model(torch.randn(16, 5), scale=torch.ones(4))
     (seen,) = watcher.models
-    assert seen.usual.kwargs["scale"].shape == (4,)
+    assert shapes(seen) == [(16, 4), (4,)]
+    assert not seen.usual.plain
     assert (seen.usual.count, seen.usual.autocast, seen.usual.data) == (4, torch.bfloat16, "device")
 
 
@@ -168,35 +278,22 @@ def test_frozen_parts_stay_out_of_the_optimizer(watcher: Watcher) -> None:
     model[0].requires_grad_(False)
     train(model, 2, optimizer=torch.optim.AdamW(model[3].parameters(), weight_decay=0.1))
     (seen,) = watcher.models
-    assert seen.optimizer is not None
-    assert [tuple(p.shape) for p in seen.optimizer.param_groups[0]["params"]] == [(2, 8), (2,)]
+    trace = seen.usual.trace
+    assert trace is not None
+    assert [call.inputs[0].shape for call in trace.calls if call.op == "optimizer::AdamW"] == [(2, 8), (2,)]
 
 
-@pytest.fixture
-def compile_before() -> Any:
-    """``torch.compile`` before the watcher replaces it."""
-    return torch.compile
-
-
-def test_the_first_compilation_ends_the_watching(compile_before: Any, watcher: Watcher) -> None:
-    assert torch.compile is not compile_before
-    train(net(), 2)
-    model = torch.compile(net(9), backend="eager")
-    assert not hooks._has_any_global_hook()  # the compiler would read them as a part of the model
-    model(torch.randn(16, 4))
-    assert watcher.failure == "the script called torch.compile"
-    assert [seen.steps for seen in watcher.models] == [2]
-    assert torch.compile is compile_before
-
-
-def test_traced_and_functional_calls_are_left_alone(watcher: Watcher) -> None:
-    model = nn.Linear(4, 2)
-    traced = torch.jit.trace(model, torch.randn(3, 4))
-    assert "aten::linear" in str(traced.graph)
-    torch.func.vmap(model)(torch.randn(3, 4))
-    torch.fx.symbolic_trace(net())
-    assert not [seen for seen in watcher.models if seen.name == "Linear" and seen.refused]
-    assert watcher.failure is None
+def test_an_optimizer_of_two_models_counts_for_each_with_its_part(watcher: Watcher) -> None:
+    first, second = net(), net(9)
+    optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1, momentum=0.9)
+    for _ in range(2):
+        (first(torch.randn(16, 4)).sum() + second(torch.randn(16, 4)).sum()).backward()
+        optimizer.step()
+    for seen in watcher.models:
+        assert seen.steps == 2
+        assert seen.usual.trace is not None
+        assert [call.op for call in seen.usual.trace.calls].count("optimizer::SGD") == 6
+    assert len(optimizer.state) == 12
 
 
 def test_a_failure_of_its_own_ends_the_watching_and_not_the_script(
@@ -205,7 +302,34 @@ def test_a_failure_of_its_own_ends_the_watching_and_not_the_script(
     def broken(*given: object) -> None:
         raise KeyError("surprise")
 
-    monkeypatch.setattr(watching, "meta_inputs", broken)
+    monkeypatch.setattr(watching, "trace", broken)
     train(net(), 3)
     assert watcher.failure == "KeyError: 'surprise'"
-    assert not hooks._has_any_global_hook()
+    assert vars(nn.Module)["_compiled_call_impl"] is None
+
+
+def test_what_a_signals_handler_raises_reaches_the_script(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    class TooLate(Exception):
+        pass
+
+    class Limit:
+        def passed(self, number: int, frame: object) -> None:
+            raise TooLate
+
+    def interrupted(*given: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, Limit().passed)
+    monkeypatch.setattr(watching, "trace", interrupted)
+    try:
+        with pytest.raises(TooLate):
+            train(net(), 3)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert watcher.failure is None
+
+
+def test_a_torch_that_calls_modules_in_another_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nn.Module, "_compiled_call_impl", print)
+    with pytest.raises(NotImplementedError, match="calls modules in a way that placer does not know"):
+        Watcher().start()

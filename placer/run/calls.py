@@ -1,0 +1,129 @@
+"""Tells of calls of whole models, without a hook, a wrapper or a frame of its own around them.
+
+``nn.Module.__call__`` first reads ``_compiled_call_impl``, which is None for all but compiled modules. While somebody
+watches, a descriptor stands there. It is None as well, and while somebody looks, it looks at the frame that reads it:
+its arguments are those of the call. So a call takes the way through torch that it takes without placer, whatever
+traces, transforms or compiles it; torch's compiler, which follows Python, is told that the descriptor does nothing.
+
+Nothing is told of a call that something records: a traced one would be another program's.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+#: What runs as ``nn.Module.__call__``.
+_CALL: types.CodeType = nn.Module._wrapped_call_impl.__code__  # type: ignore[attr-defined]
+_PLACE = "_compiled_call_impl"
+
+
+class Listener(Protocol):
+    """Who is told of calls."""
+
+    def called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """``module`` is about to run on these. It runs no op, raises nothing, and leaves all as it is."""
+
+
+def recorded() -> bool:
+    """Whether something records, transforms or compiles what runs now.
+
+    These are ``torch.jit.trace`` and what exports by it, ``torch.compile`` and ``torch.export``, the transforms of
+    ``torch.func``, modes that see every op (``make_fx``, fake tensors, counters), profilers and CUDA graphs.
+    """
+    return (
+        torch._C._get_tracing_state() is not None
+        or torch._C._dynamo.eval_frame.get_eval_frame_callback() is not None
+        or torch.compiler.is_compiling()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._autograd._profiler_enabled()
+        or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+    )
+
+
+def unseen_by_compiler(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator: torch's compiler takes the function for one that does nothing, and compiles nothing it calls."""
+
+    def nothing(*args: Any, **kwargs: Any) -> None:
+        """In the place of the function, in what is compiled."""
+
+    function._torchdynamo_inline = nothing  # type: ignore[attr-defined]
+    frames: Any = torch._C._dynamo.eval_frame
+    if hasattr(frames, "skip_code"):  # torch 2.6
+        frames.skip_code(function.__code__)
+    else:
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+    return function
+
+
+class _Descriptor:
+    """Is None for everybody, and tells its listeners of the calls that read it."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Listener] = []
+
+    @unseen_by_compiler
+    def __get__(self, module: nn.Module | None, kind: type | None = None) -> None:
+        if self.listeners and module is not None:
+            frame = sys._getframe(1)
+            if frame.f_code is _CALL and _is_outermost(frame) and not recorded():
+                given = frame.f_locals
+                for listener in list(self.listeners):
+                    listener.called(module, given["args"], given["kwargs"])
+
+
+def _is_outermost(call: types.FrameType) -> bool:
+    """Whether no other module's call made this one."""
+    frame = call.f_back
+    while frame is not None:
+        if frame.f_code is _CALL:
+            return False
+        frame = frame.f_back
+    return True
+
+
+_descriptor = _Descriptor()
+_watchers: list[Listener] = []
+
+
+def watch(listener: Listener) -> None:
+    """Stand where calls can be seen, and stay: what has been compiled meanwhile would notice a change.
+
+    Raises NotImplementedError where this torch calls modules in another way.
+    """
+    if not _watchers:
+        parameters = list(inspect.signature(nn.Module._wrapped_call_impl).parameters)  # type: ignore[attr-defined]
+        as_known = _PLACE in _CALL.co_names and parameters == ["self", "args", "kwargs"]
+        if not as_known or vars(nn.Module).get(_PLACE, "missing") is not None:
+            raise NotImplementedError(f"torch {torch.__version__} calls modules in a way that placer does not know")
+        setattr(nn.Module, _PLACE, _descriptor)
+    _watchers.append(listener)
+
+
+def unwatch(listener: Listener) -> None:
+    """Undo ``watch``."""
+    look_away(listener)
+    if listener in _watchers:
+        _watchers.remove(listener)
+        if not _watchers:
+            setattr(nn.Module, _PLACE, None)
+
+
+def look(listener: Listener) -> None:
+    """Tell a listener of calls from now on."""
+    if listener not in _descriptor.listeners:
+        _descriptor.listeners.append(listener)
+
+
+def look_away(listener: Listener) -> None:
+    """Undo ``look``."""
+    if listener in _descriptor.listeners:
+        _descriptor.listeners.remove(listener)
