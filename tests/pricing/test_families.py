@@ -66,6 +66,15 @@ CALLS: list[tuple[str, list[TensorSpec], list[TensorSpec], tuple[Hashable, ...],
     ("never_heard_of", [spec(8, 8)], [spec(8, 8)], (), {"family": "elementwise", "flops": 64, "bytes": 512}),
     ("rand_like", [spec(4, 8)], [spec(4, 8)], (), {"family": "random", "flops": 32, "numel": 32}),
     ("abs", [COMPLEX], [spec(6, 16)], (), {"dtype": "complex64"}),
+    # What lies side by side is copied run by run: from the dimension on along which it lies, which a stack adds.
+    ("stack", [spec(6)] * 3, [spec(6, 3)], (-1,), {"inner": 1, "block": 6, "x restarts": 17, "x blocks": 2}),
+    ("stack", [spec(6)] * 3, [spec(6, 3)], (1,), {"inner": 1, "block": 6}),
+    ("stack", [spec(6)] * 3, [spec(3, 6)], (0,), {"inner": 6, "block": 6, "x restarts": 2}),
+    *(("stack", [spec(4, 4)] * 4, [spec(4, 4, 4)], (dim,), {"inner": inner, "block": 16})
+      for dim, inner in ((0, 16), (1, 4), (2, 1), (-1, 1), (-3, 16))),
+    ("cat", [spec(6, 1)] * 2, [spec(6, 2)], (-1,), {"inner": 1, "block": 6}),  # nothing is broadcast
+    ("cat", [spec(6, 1), spec(6, 3)], [spec(6, 4)], (1,), {"inner": 2, "x restarts": 11}),
+    ("cat", [spec(0), spec(5), spec(3)], [spec(8)], (0,), {"inner": 4, "x restarts": 1}),
     # Rows, windows and reductions.
     ("_softmax", [spec(4, 8, 16)], [spec(4, 8, 16)], (-1, False), {"family": "softmax", "flops": 6144, "row": 16}),
     ("_softmax", [spec()], [spec()], (), {"numel": 1, "row": 1}),

@@ -606,6 +606,13 @@ def test_a_slower_cpu_issues_more_slowly_within_bounds(times: float, scale: floa
     assert scaled_rates == {**rates, "issue_seconds": pytest.approx(scale * rates["issue_seconds"])}
 
 
+def test_a_kernel_that_a_call_starts_takes_the_host_less_than_an_op_that_starts_one() -> None:
+    _, framework = published_host(find_gpu("T4"), None)
+    kernels = {name: seconds for name, seconds in framework.items() if name.startswith("host_kernel/")}
+    assert {f"host_kernel/aten::{name}" for name in ("lstm", "lstm_backward", "gru", "rnn_tanh")} <= kernels.keys()
+    assert 0.0 < max(kernels.values()) < framework["host/elementwise"]
+
+
 def test_updates_are_issued_for_all_tensors_at_once_and_norms_have_their_own_times() -> None:
     _, framework = published_host(find_gpu("T4"), None)
     x, c, image = spec(8, 16), spec(16), spec(8, 16, 4, 4)

@@ -34,12 +34,30 @@ def innermost(written: TensorSpec, read: Sequence[TensorSpec]) -> Loop:
     if not order:
         return Loop(1, 1, strided=False)
     length, block = _coalesced(shape, order, strides)
-    # Parts of the result (concatenation, padding, a slice's gradient) are written piece by piece.
+    # Parts of the result (padding, a slice's gradient) are written piece by piece.
     for t in read:
         if t.numel > 1 and not _broadcasts(t, shape):
             piece_length, piece_block = _piece(t, shape)
             length, block = min(length, piece_length), min(block, piece_block)
     return Loop(max(length, 1), max(block, length, 1), strided=any(s[order[0]] > 1 for s in strides))
+
+
+#: Ops that put their operands side by side along a dimension of the result, which a stack adds.
+_SIDE_BY_SIDE = aten("cat stack")
+
+
+def _side_by_side(call: OpCall) -> Loop:
+    """The innermost loops of a call that puts its operands side by side: each is copied run by run.
+
+    The elements of a run are adjacent in the result: those of all dimensions from the one on along which operands lie
+    (``cat_serial_kernel`` in ATen/native/cpu/CatKernel.cpp). Of operands that differ, the mean run counts.
+    """
+    parts = [t for t in call.inputs if t.numel]
+    dim = call.args[0] if call.args and isinstance(call.args[0], int) else 0
+    dim %= max(len(call.outputs[0].shape), 1)
+    elements = sum(t.numel for t in parts)
+    runs = sum(math.prod(t.shape[:dim]) for t in parts)
+    return Loop(max(elements // max(runs, 1), 1), max(elements // max(len(parts), 1), 1), strided=False)
 
 
 def _coalesced(shape: Sequence[int], order: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[int, int]:
@@ -114,7 +132,9 @@ def _read_elementwise(call: OpCall) -> Features:
     name = call.op.removeprefix("aten::").rstrip("_")
     broadcast = any(t.numel < out or 0 in t.stride for t in call.inputs if t.numel > 1)
     written = call.inputs[:1] if call.in_place else call.outputs[:1]
-    loop = innermost(written[0], call.inputs) if written else Loop(1, 1, strided=False)
+    loop = Loop(1, 1, strided=False)
+    if written:
+        loop = _side_by_side(call) if call.op in _SIDE_BY_SIDE else innermost(written[0], call.inputs)
     most = max(out, 1)
     return Features(
         float(_EVALUATED.get(name, 1)) * out,

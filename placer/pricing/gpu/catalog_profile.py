@@ -66,8 +66,12 @@ _ISSUE_OF = {
     **{f"aten::{kind}_backward": 500e-6 for kind in _RECURRENT}, **{f"aten::{kind}_cell": 60e-6 for kind in _RECURRENT},
     **{f"aten::{kind}_cell_backward": 145e-6 for kind in _RECURRENT},
 }  # fmt: skip
-#: What each kernel of a recurrent layer adds: it is as many as it has time steps, or a few.
-_ISSUE_KERNEL = {f"aten::{kind}{end}": 8.5e-6 for kind in _RECURRENT for end in ("", "_backward")}
+#: What a launch takes the reference host (``cudaLaunchKernel``; first quartiles of 3.1 to 4.6 us in the same traces,
+#: 4.2 in the middle, divided by ``PROFILED``).
+_LAUNCH_CALL = 3e-6
+#: What each kernel of a recurrent layer adds, which is as many as it has time steps, or a few: cuDNN starts all of them
+#: within one call, so that each takes the host a launch and none of what makes an op of it.
+_ISSUE_KERNEL = {f"aten::{kind}{end}": _LAUNCH_CALL for kind in _RECURRENT for end in ("", "_backward")}
 #: Seconds to issue an update besides what each tensor takes. A foreach op takes 12 us and half a microsecond for each
 #: tensor (hta_resnet50_ddp1: 161 tensors, 106 us under the profiler); SGD with momentum has three of them, Adam twelve.
 _UPDATE = {"": 150e-6, "/optimizer::SGD": 60e-6, "/optimizer::Adam": 200e-6, "/optimizer::AdamW": 200e-6}

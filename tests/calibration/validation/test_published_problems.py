@@ -9,6 +9,8 @@ import pytest
 
 from placer.calibration.published import read_problems
 from placer.calibration.validation.published_problems import price_problem, tables, validate_problems
+from placer.pricing import gpu_profile, predict
+from placer.tracing import Trace
 
 
 def test_every_problem_has_a_price_near_its_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,6 +28,23 @@ def test_every_problem_has_a_price_near_its_time(tmp_path: Path, capsys: pytest.
     held = [row for row in long if row["held_out"]]
     assert {row["held_out"] for row in held} == {"problem", "GPU"}
     assert sum(row["low"] <= row["measured"] <= row["high"] for row in held) >= 0.8 * len(held)
+
+
+def test_a_step_of_recurrent_layers_is_near_its_time_on_every_gpu() -> None:
+    recurrent = [p for p in read_problems() if p.problem in ("level3/35_LTSM", "level3/39_GRU")]
+    assert len({p.gpu for p in recurrent}) == 6
+    for problem in recurrent:
+        assert 0.6 < price_problem(problem).predicted / problem.seconds < 1.4, problem.gpu
+
+
+def test_a_problem_is_scored_as_the_step_that_explain_shows() -> None:
+    """Not as its kernels alone: where the host needs longer, the host counts."""
+    problem = next(p for p in read_problems() if p.problem == "level1/100_HingeLoss")
+    trace = Trace(calls=problem.calls, mode="infer", parameters=(), buffers=(), batch=(), outputs=())
+    step = predict(trace, gpu_profile(problem.gpu), devices=["cuda"], data="device")["cuda"]
+    assert sum(step.priced.host_seconds) > step.components["compute"]
+    waits = step.components["copy"] + step.components["sync"]
+    assert price_problem(problem).predicted == step.step_seconds - waits > step.components["compute"]
 
 
 def test_tables_tell_what_was_held_out_and_families_apart() -> None:
