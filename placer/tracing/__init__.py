@@ -1,6 +1,7 @@
 """Workload -> Trace: the op calls of one step, found in a child process, on tensors without values or in a real run."""
 
 from placer.tracing.copies import meta_inputs, meta_model, meta_optimizer
+from placer.tracing.isolation import without_compiler
 from placer.tracing.operators import CHECKS, COUNTS, READS
 from placer.tracing.trace_data import (
     OpCall,
@@ -27,4 +28,5 @@ __all__ = [
     "once_per_trace",
     "trace",
     "trace_here",
+    "without_compiler",
 ]
