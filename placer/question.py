@@ -12,7 +12,7 @@ from placer import machine
 from placer.answer import explanation_of
 from placer.decision import Candidates, Objective, Table, Traced
 from placer.explanation import Explanation, Measured, find_turn, headline
-from placer.profile import Profile, changed_fields
+from placer.profile import Profile, changed_fields, check_source
 from placer.tracing import Trace
 from placer.workload import Job, Workload, check_available
 
@@ -43,11 +43,13 @@ def explain_workload(
     here = not named
     if here and names is not None:
         check_available(names)
-    used = deciding.profile_named(named[0]) if named else deciding.current_profile()
-    host = used if "cpu" in used.devices() else None
-    others = [deciding.profile_named(source, host) for source in _sources(what_if)]
-    beside = [deciding.profile_named(source, host) for source in named[1:]]
+    for source in (*named, *_sources(what_if)):
+        check_source(source)
     with deciding.only_placer_errors():
+        used = deciding.profile_named(named[0]) if named else deciding.current_profile()
+        host = used if "cpu" in used.devices() else None
+        others = [deciding.profile_named(source, host) for source in _sources(what_if)]
+        beside = [deciding.profile_named(source, host) for source in named[1:]]
         own = deciding.gather(
             used, names, here=here, modules=what.modules, threads=threads, what_if=others, beside=beside
         )

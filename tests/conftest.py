@@ -8,8 +8,9 @@ import os
 import random
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,10 @@ import pytest
 import torch
 
 from placer import machine, profile
-from placer.machine import speed
-from placer.pricing import estimate
-from placer.pricing.estimate import CpuSpeeds
+from placer.pricing import speed_reading
 from placer.pricing.predict import source_shares
 from placer.pricing.prediction import Prediction, PricedTrace
+from placer.pricing.speeds import CpuSpeeds
 from placer.profile.profile import SCHEMA, DeviceFit, Profile
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 
@@ -32,19 +32,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # tests in the background
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _measured_once() -> Iterator[None]:
-    """An estimate measures this CPU for half a second where its data folder is new, as it is in every test."""
-    measured = cache(lambda threads: speed.measure_speeds())
-    own_cpu_speeds = estimate.cpu_speeds
+def _read_once() -> Iterator[None]:
+    """An estimate reads this CPU's speed in a new process where its data folder is new, as it is in every test.
 
-    def cpu_speeds(facts: Mapping[str, Any], nearest: Profile, threads: int) -> CpuSpeeds:
-        with pytest.MonkeyPatch.context() as patch:
-            if machine.measure_speeds is speed.measure_speeds:  # no test has one of its own
-                patch.setattr(machine, "measure_speeds", lambda: measured(threads))
-            return own_cpu_speeds(facts, nearest, threads)
+    Here it is read once for each number of threads, and counts as quiet, whatever runs beside the tests.
+    """
+    read_apart = speed_reading.read_apart
+
+    @cache
+    def read(path: str, threads: int) -> CpuSpeeds:
+        return replace(read_apart(profile.load_cached(path), threads), doubt=0.0, note="")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(estimate, "cpu_speeds", cpu_speeds)
+        patch.setattr(speed_reading, "read_apart", lambda nearest, threads: read(nearest.name, threads))
         yield
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from placer.machine.others import moment, taken_share, waited_share
+
 if TYPE_CHECKING:
     import torch
 
@@ -32,7 +34,7 @@ class MeasuredSpeeds:
     ``small_step_seconds``: a training step of ``small_network`` with Adam, in which hardly anything is computed.
     ``flops_per_second``: a product of float32 matrices. ``bytes_per_second``: a copy between main memory, bytes read
     and written. ``core_flops_per_second`` and ``core_bytes_per_second``: the same on one thread. ``region_seconds``: to
-    start a loop on all threads.
+    start a loop on all threads. ``others_share``: what other programs took of the time meanwhile, from 0 to 1.
     """
 
     threads: int
@@ -42,6 +44,7 @@ class MeasuredSpeeds:
     core_flops_per_second: float
     core_bytes_per_second: float
     region_seconds: float
+    others_share: float = 0.0
 
 
 def measure_speeds() -> MeasuredSpeeds:
@@ -65,23 +68,27 @@ def measure_speeds() -> MeasuredSpeeds:
         multiplying = _usual(lambda: torch.mm(matrix, matrix, out=product))
         return 2.0 * _ROWS**3 / multiplying, 2.0 * large.nbytes / _usual(lambda: copied.copy_(large))
 
+    began = moment()
     small_step_seconds = _usual(small_step)
     with torch.inference_mode():
         flops, moved = rates()
         on_two = min(_times(lambda: added(2 * _GRAIN)))
     try:
         torch.set_num_threads(1)
+        alone_since = moment() if threads > 1 else began
         if threads > 1:
             small_step_seconds = min(small_step_seconds, _WAITING * _usual(small_step))
         with torch.inference_mode():
             core_flops, core_moved = rates() if threads > 1 else (flops, moved)
             on_one = min(_times(lambda: added(_GRAIN)))
+        ended = moment()
     finally:
         torch.set_num_threads(threads)
     return MeasuredSpeeds(
         threads=threads, small_step_seconds=small_step_seconds, flops_per_second=flops, bytes_per_second=moved,
         core_flops_per_second=core_flops, core_bytes_per_second=core_moved,
         region_seconds=min(max(on_two - on_one, 0.0), _WAKING * threads) if threads > 1 else 0.0,
+        others_share=max(taken_share(began, ended), waited_share(alone_since, ended)),
     )  # fmt: skip
 
 

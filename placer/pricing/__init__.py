@@ -28,14 +28,11 @@ from placer.pricing.describe import (
 from placer.pricing.device_memory import Residence
 from placer.pricing.estimate import (
     COPIED,
-    CpuSpeeds,
-    beside,
     estimated_profile,
     named_profile,
     nearest_profile,
     on_other_cpu,
     on_sheet,
-    small_step_seconds,
 )
 from placer.pricing.families import FAMILIES, PER_CORE, parameter_updates
 from placer.pricing.floors import (
@@ -68,6 +65,7 @@ from placer.pricing.prediction import (
     backed,
     weakest,
 )
+from placer.pricing.speeds import CpuSpeeds, beside, small_step_seconds
 from placer.pricing.timeline import (
     HOST,
     HOST_KERNEL,

@@ -10,24 +10,20 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from typing import Annotated, Any
-
-import msgspec
+from typing import Any
 
 from placer import machine
 from placer import profile as profiles
 from placer.errors import ProfileMissing, UnknownCPU, UnknownGPU
 from placer.pricing.cpu_classes import CLASSES
 from placer.pricing.floors import CYCLE, STARTING
-from placer.pricing.framework import ISSUE_RATIO
+from placer.pricing.framework import HOST_DOUBT, ISSUE_RATIO
 from placer.pricing.op_table import kind_of
-from placer.pricing.predict import predict
+from placer.pricing.speed_reading import cpu_speeds
+from placer.pricing.speeds import CpuSpeeds
 from placer.profile import SCHEMA, Cores, CpuSheet, DeviceFit, Profile, load, load_cached, named_cores
-from placer.tracing import trace
-from placer.workload import make_workload
 
 #: Amounts that are moved memory, besides those called bytes.
 _MOVED = frozenset({"moved", "moved_singly", "renewed", "table", "activations"})
@@ -47,28 +43,6 @@ CYCLE_AT_1_GHZ = 1.2
 USUAL_CACHE = 48e6
 
 
-_Positive = Annotated[float, msgspec.Meta(gt=0)]
-
-
-@dataclass(frozen=True)
-class CpuSpeeds:
-    """What a CPU can do with one number of threads.
-
-    ``dispatch_seconds``: start an op that computes nothing. ``flops_per_second``: multiply float32 matrices.
-    ``bytes_per_second``: copy main memory, bytes read and written. ``core_flops_per_second`` and
-    ``core_bytes_per_second``: the same of one thread alone. ``region_seconds``: start a loop on all threads.
-    ``cycle_seconds``: a core's cycle; 0: the start tells it.
-    """
-
-    dispatch_seconds: _Positive
-    flops_per_second: _Positive
-    bytes_per_second: _Positive
-    core_flops_per_second: _Positive
-    core_bytes_per_second: _Positive
-    region_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    cycle_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-
-
 def on_other_cpu(
     profile: Profile, speeds: CpuSpeeds, *, threads: int, efficiency: Mapping[str, float] | None = None,
     cache_bytes: float = USUAL_CACHE, register_bytes: int = WIDE,
@@ -84,10 +58,11 @@ def on_other_cpu(
     of_core = speeds if measured else replace(
         speeds, flops_per_second=speeds.core_flops_per_second, bytes_per_second=speeds.core_bytes_per_second
     )  # fmt: skip
-    base = math.hypot(fit.interval.get("base", 0.0), _OTHER_CPU, 0.0 if measured else _SHARED)
+    base = math.hypot(fit.interval.get("base", 0.0), _OTHER_CPU, 0.0 if measured else _SHARED, speeds.doubt)
     scaled = replace(
         _scaled(fit, of_core, efficiency or {}, WIDE / register_bytes), threads=threads,
-        interval={**fit.interval, "base": base}, estimated=True, reference=str(profile.fingerprint.get("cpu") or ""),
+        interval={**fit.interval, "base": base, HOST_DOUBT: speeds.doubt}, estimated=True,
+        reference=str(profile.fingerprint.get("cpu") or ""),
     )  # fmt: skip
     if not measured:
         faster = speeds.flops_per_second / speeds.core_flops_per_second
@@ -97,7 +72,7 @@ def on_other_cpu(
         )  # fmt: skip
         rates = {**scaled.rates, **of_all, "bytes_per_second": speeds.bytes_per_second}
         scaled = replace(scaled, rates=rates, cores=cores)
-    return replace(profile, fits=(scaled,), samples=(), noise={}, warnings=())
+    return replace(profile, fits=(scaled,), samples=(), noise={}, warnings=(speeds.note,) if speeds.note else ())
 
 
 @cache
@@ -170,76 +145,6 @@ def _bound(amount: str) -> str:
         return "arithmetic"
     return "memory" if "bytes" in amount or amount in _MOVED else "start"
 
-#: What the speeds depend on besides the number of threads and the profile.
-_FIELDS = ("cpu", "cpu_version", "cpu_instructions", "cores", "torch")
-
-
-def cpu_speeds(facts: Mapping[str, Any], nearest: Profile, threads: int) -> CpuSpeeds:
-    """The speeds of this CPU, of which ``facts`` is the fingerprint, with ``threads`` threads, beside ``nearest``.
-
-    They are measured where none are remembered, in half a second, with the threads that the process has. A file that
-    cannot be read or written costs nothing but the next measurement.
-    """
-    path = speeds_path()
-    of = {**{name: facts.get(name) for name in _FIELDS}, "beside": nearest.created}
-    by_threads = _remembered(path, of)
-    if str(threads) not in by_threads:
-        by_threads[str(threads)] = beside(nearest, machine.measure_speeds(), threads)
-        with suppress(OSError):
-            profiles.replace_file(path, msgspec.json.encode(_Remembered(of, by_threads)))
-    return by_threads[str(threads)]
-
-
-def beside(nearest: Profile, measured: machine.MeasuredSpeeds, threads: int) -> CpuSpeeds:
-    """The speeds of a CPU with ``threads`` threads, by what was measured on it with some number of them, and with one.
-
-    How fast it starts ops shows in the small step: in what it took, beside what it takes by the profile ``nearest``.
-    """
-    known = threads if threads in nearest.threads("cpu") else 1
-    slower = measured.small_step_seconds / small_step_seconds(nearest, known)
-
-    def of_all(all_together: float, one: float) -> float:
-        if threads in (1, measured.threads) or measured.threads == 1:
-            return one if threads == 1 else all_together
-        return one * math.pow(threads, math.log(all_together / one) / math.log(measured.threads))
-
-    return CpuSpeeds(
-        dispatch_seconds=slower * nearest.fit("cpu", known).rates["dispatch_seconds"],
-        flops_per_second=of_all(measured.flops_per_second, measured.core_flops_per_second),
-        bytes_per_second=of_all(measured.bytes_per_second, measured.core_bytes_per_second),
-        core_flops_per_second=measured.core_flops_per_second,
-        core_bytes_per_second=measured.core_bytes_per_second,
-        region_seconds=measured.region_seconds if threads > 1 else 0.0,
-    )
-
-
-def small_step_seconds(profile: Profile, threads: int) -> float:
-    """Seconds of the small step, as the profile prices it."""
-    model, batch = machine.small_network()
-    step = make_workload(model, batch=batch, mode="train", optimizer="adam", data="device")
-    return predict(trace(step), profile, devices=("cpu",), threads=threads)["cpu"].step_seconds
-
-
-def speeds_path() -> Path:
-    """The file that keeps this machine's speeds."""
-    return profiles.data_home() / "speeds" / f"{machine.machine_id()}.json"
-
-
-class _Remembered(msgspec.Struct):
-    """The file: what the speeds depend on, and the speeds by number of threads."""
-
-    of: dict[str, Any]
-    threads: dict[str, CpuSpeeds]
-
-
-def _remembered(path: Path, of: Mapping[str, Any]) -> dict[str, CpuSpeeds]:
-    """The speeds that were measured of the same machine, by number of threads."""
-    with suppress(OSError, ValueError):  # those of msgspec among them
-        found = msgspec.json.decode(path.read_bytes(), type=_Remembered)
-        if found.of == of:
-            return found.threads
-    return {}
-
 
 def estimated_profile(own: Profile | None, why: str, threads: int) -> Profile:
     """What is known of this machine, run with ``threads`` CPU threads, where its calibration says nothing of it.
@@ -249,15 +154,17 @@ def estimated_profile(own: Profile | None, why: str, threads: int) -> Profile:
     know are left out. Creates no device context. Raises ProfileError where a shipped profile cannot be read.
     """
     facts = machine.fingerprint()
+    warnings = [f"an estimate from published measurements, as {why}"]
     cpu = _calibrated_cpu(own, facts)
     if cpu is None:
         nearest = nearest_profile(facts)
         cpu = on_other_cpu(nearest, cpu_speeds(facts, nearest, threads), threads=threads)
+        warnings += cpu.warnings
     others = (_accelerator(accelerator, own, cpu, facts) for accelerator in facts["accelerators"])
     return Profile(
         schema=SCHEMA, created="", fingerprint=facts, samples=(), fits=(*cpu.fits, *(fit for fit in others if fit)),
-        noise={}, warnings=(f"an estimate from published measurements, as {why}",),
-        complete=True, seconds=0.0, name="estimate", unusable={} if own is None else own.unusable,
+        noise={}, warnings=tuple(warnings), complete=True, seconds=0.0, name="estimate",
+        unusable={} if own is None else own.unusable,
     )  # fmt: skip
 
 

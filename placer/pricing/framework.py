@@ -40,6 +40,8 @@ LEARNT = (*FORWARD, *BACKWARD, *UPDATE)
 #: The rate that says how long a host takes to issue an op to a GPU, in times of the reference host's, where its own
 #: dispatch does not tell.
 ISSUE_RATIO = "issue_ratio"
+#: Name of the doubt of a host's pace in a fit's interval: the standard deviation of the log of what it takes.
+HOST_DOUBT = "host"
 
 #: Seconds of what runs around compiled code (see ``compiled_host``), which calibration does not learn. Measured on one
 #: CPU (docs/compiled.md): a call checks its guards and enters the compiled code, a training step goes through an

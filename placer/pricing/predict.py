@@ -19,7 +19,7 @@ from placer.pricing.cost_model import CostModel
 from placer.pricing.device_memory import Residence, available_bytes, memory_elsewhere, needed_bytes
 from placer.pricing.families import family_of
 from placer.pricing.floors import step_bounds
-from placer.pricing.framework import framework_seconds
+from placer.pricing.framework import HOST_DOUBT, framework_seconds
 from placer.pricing.prediction import SOURCES, Prediction, PricedTrace, Provenance, backed
 from placer.profile import DeviceFit, Profile, find_gpu
 from placer.tracing import Trace, once_per_trace
@@ -236,7 +236,7 @@ def log_sigma(priced: PricedTrace, fit: DeviceFit, step_seconds: float) -> float
 
     The error of an op repeats wherever it runs, so errors add up linearly within a family and as squares between
     families. ``fit.interval`` holds what a whole step adds to them, measured on generated networks. While an
-    accelerator waits for its host, doubt about its kernels is none about the step.
+    accelerator waits for its host, doubt about its kernels is none about the step, and that about the host is.
     """
     if step_seconds <= 0.0:
         return fit.interval.get("base", 0.0)
@@ -247,7 +247,8 @@ def log_sigma(priced: PricedTrace, fit: DeviceFit, step_seconds: float) -> float
     ops = share * doubt(priced.families, priced.seconds, priced.sigma) / max(alone, 1e-12)
     waiting = waiting_doubt(alone, fit.rates) if priced.device == "cpu" else 0.0
     compiled = 0.0 if priced.compilation is None else priced.compilation.doubt
-    return math.hypot(fit.interval.get("base", 0.0), fit.interval.get("ops", 1.0) * ops, waiting, compiled)
+    issuing = (1.0 - share) * fit.interval.get(HOST_DOUBT, 0.0)
+    return math.hypot(fit.interval.get("base", 0.0), fit.interval.get("ops", 1.0) * ops, waiting, issuing, compiled)
 
 
 def doubt(families: Iterable[str], seconds: Iterable[float], sigma: Iterable[float]) -> float:

@@ -2,6 +2,7 @@
 
 from placer.tracing import child
 from placer.tracing.copies import meta_inputs, meta_model, meta_optimizer
+from placer.tracing.isolation import without_compiler
 from placer.tracing.operators import CHECKS, COUNTS, READS
 from placer.tracing.trace_data import (
     MissingKernel,
@@ -31,4 +32,5 @@ __all__ = [
     "once_per_trace",
     "trace",
     "trace_here",
+    "without_compiler",
 ]

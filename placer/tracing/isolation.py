@@ -86,7 +86,7 @@ def without_compiler() -> None:
     else gets the modules themselves.
     """
     for name, known in (
-        ("torch._dynamo", {"disable": lambda function, *_, **__: function}),
+        ("torch._dynamo", {"disable": lambda function, *_, **__: function, "graph_break": lambda *_, **__: None}),
         ("torch.fx.experimental.symbolic_shapes", SIZES_ARE_NUMBERS),
         ("sympy", dict.fromkeys(("Basic", "Expr", "Integer", "Number", "Symbol"), _NoSymbol)),
     ):

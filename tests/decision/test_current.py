@@ -12,15 +12,16 @@ from torch import Tensor, nn
 
 import placer
 from placer import decision as deciding
-from placer import machine, profile
+from placer import profile
+from placer.pricing import CpuSpeeds, speed_reading
 from placer.profile import Profile
 
 
 @pytest.fixture(autouse=True)
 def _speeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a CPU: each test begins in an empty folder, and would measure for half a second."""
-    speeds = machine.MeasuredSpeeds(2, 1e-4, 2e11, 3e10, 1e11, 2e10, 2e-6)
-    monkeypatch.setattr(machine, "measure_speeds", lambda: speeds)
+    """Those of a CPU: each test begins in an empty folder, and would read them in a new process."""
+    speeds = CpuSpeeds(1e-6, 2e11, 3e10, 1e11, 2e10, region_seconds=2e-6)
+    monkeypatch.setattr(speed_reading, "read_apart", lambda nearest, threads: speeds)
 
 
 def net() -> nn.Sequential:

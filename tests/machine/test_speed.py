@@ -1,13 +1,16 @@
-"""Half a second of probing: what other programs do to it is bounded."""
+"""Half a second of reading a CPU's speed: what other programs do to it is bounded, and shows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 import torch
 
 from placer.machine import measure_speeds, speed
+from placer.machine.others import Moment
 
 
 def test_threads_that_wait_for_the_scheduler_do_not_count_as_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,3 +28,36 @@ def test_threads_that_wait_for_the_scheduler_do_not_count_as_the_machine(monkeyp
     assert found.small_step_seconds == pytest.approx(2e-3)
     assert found.region_seconds == pytest.approx(5e-6 * threads)
     assert torch.get_num_threads() == threads
+
+
+def test_reading_draws_no_random_numbers_and_leaves_torch_as_it_is() -> None:
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    with torch.no_grad():
+        found = measure_speeds()
+        assert not torch.is_grad_enabled()
+    assert all(value > 0.0 for name, value in vars(found).items() if name not in ("region_seconds", "others_share"))
+    assert torch.get_num_threads() == found.threads
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1] == random.getstate()
+    assert before[2] == np.random.get_state()[1].tolist()  # noqa: NPY002
+
+
+def moments(threads: int, waited: float, taken: float) -> Iterator[Moment]:
+    """Of a reading of a second on two cores, the second half of it on one thread."""
+    began = Moment(0.0, 0.0, 0.0, (0.0, 0.0))
+    half = Moment(0.5, 0.0, 1.0, (0.5, 0.5))
+    running = 1.0 if threads == 1 else 0.5
+    ended = Moment(1.0, running * (1.0 - waited), 1.0, (0.5 + taken, 0.5 + taken))
+    return iter([began, ended] if threads == 1 else [began, half, ended])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("waited", "taken", "share"), [(0.0, 0.0, 0.0), (0.4, 0.0, 0.4), (0.1, 0.5, 0.5)])
+def test_what_others_took_is_the_larger_of_what_the_cores_and_the_thread_say(
+    threads: int, waited: float, taken: float, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = moments(threads, waited, taken)
+    monkeypatch.setattr(speed, "moment", lambda: next(times))
+    monkeypatch.setattr(speed, "_times", lambda run: [1e-3])
+    torch.set_num_threads(threads)
+    assert measure_speeds().others_share == pytest.approx(share)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
-import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from torch import nn
 
 from placer import machine, profile
 from placer import profile as profiles
 from placer.errors import ProfileError, ProfileMissing, UnknownGPU
-from placer.machine import MeasuredSpeeds
 from placer.pricing import (
     CLASSES,
     CpuSpeeds,
@@ -28,8 +23,9 @@ from placer.pricing import (
     on_other_cpu,
     on_sheet,
     predict,
+    speed_reading,
 )
-from placer.pricing.estimate import beside, cpu_speeds, named_profile, speeds_path
+from placer.pricing.estimate import named_profile
 from placer.profile import find_cpu
 from placer.profile.profile import Profile
 from placer.tracing import Trace, trace
@@ -92,6 +88,26 @@ def test_more_threads_than_were_measured_are_less_sure(intel: Profile) -> None:
     assert widths[0] < widths[1] == widths[2]
 
 
+def test_a_reading_beside_other_programs_makes_a_step_less_sure_and_no_other(intel: Profile) -> None:
+    of = step(64, 64, 8, rows=32)
+    quiet, loaded = (on_other_cpu(intel, speeds_of(intel, doubt=doubt), threads=2) for doubt in (0.0, 0.6))
+    assert seconds(loaded, of) == seconds(quiet, of)
+    before, after = (predict(of, found, devices=("cpu",), threads=2)["cpu"] for found in (quiet, loaded))
+    assert math.log(after.high / before.high) > 0.5
+    assert math.log(before.low / after.low) > 0.5
+
+
+def test_a_gpu_is_less_sure_where_it_waits_for_a_host_that_was_read_beside_other_programs(intel: Profile) -> None:
+    widths = {}
+    for doubt in (0.0, 0.6):
+        host = on_other_cpu(intel, speeds_of(intel, doubt=doubt), threads=2)
+        for name, of in (("waits", step(8, 8, rows=4)), ("computes", step(8192, 8192, rows=8192))):
+            found = predict(of, gpu_profile("T4", host), devices=("cuda",), data="device")["cuda"]
+            widths[name, doubt] = math.log(found.high / found.low)
+    assert widths["waits", 0.6] > 2.0 * widths["waits", 0.0]
+    assert widths["computes", 0.6] == pytest.approx(widths["computes", 0.0])
+
+
 def test_other_numbers_of_threads_than_were_measured_are_priced_as_near_ones(intel: Profile) -> None:
     large = step(512, 512, 512, rows=512)
     alone = replace(intel, fits=(intel.fit("cpu", 1),))
@@ -120,24 +136,6 @@ def test_of_a_quiet_and_a_contended_machine_the_quiet_one_is_taken() -> None:
     assert nearest_profile(busy.fingerprint).created == quiet.created
 
 
-def test_a_small_step_tells_how_fast_ops_are_started(intel: Profile) -> None:
-    def found(small_step: float) -> CpuSpeeds:
-        return beside(intel, measured_speeds(small_step), threads=2)
-
-    slow, fast = found(2e-4), found(1e-4)
-    assert slow.dispatch_seconds == pytest.approx(2 * fast.dispatch_seconds)
-    assert (fast.flops_per_second, fast.bytes_per_second) == (2e11, 3e10)
-
-
-def test_speeds_of_another_number_of_threads_lie_between_those_of_one_and_of_all(intel: Profile) -> None:
-    sixteen = MeasuredSpeeds(16, 1e-4, 8e11, 1.6e11, 1e11, 2e10, 5e-6)
-    one, four, all_ = (beside(intel, sixteen, threads=threads) for threads in (1, 4, 16))
-    assert (one.flops_per_second, one.bytes_per_second, one.region_seconds) == (1e11, 2e10, 0.0)
-    assert (all_.flops_per_second, all_.bytes_per_second, all_.region_seconds) == (8e11, 1.6e11, 5e-6)
-    assert four.flops_per_second == pytest.approx(math.sqrt(8e22))
-    assert four.bytes_per_second == pytest.approx(math.sqrt(3.2e21))
-
-
 @pytest.mark.parametrize("kind", list(CLASSES))
 def test_a_named_cpu_is_a_core_of_its_kind_scaled_to_its_sheet(kind: str) -> None:
     sheet = replace(find_cpu("Xeon 8375C"), kind=kind)
@@ -163,78 +161,24 @@ def test_a_named_cpu_issues_to_a_gpu_as_the_reference_host_does() -> None:
     assert [beside[name] for name in issued] == [usual[name] for name in issued]
 
 
-def test_measuring_draws_no_random_numbers_and_leaves_torch_as_it_is() -> None:
-    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
-    with torch.no_grad():
-        found = machine.measure_speeds()
-        assert not torch.is_grad_enabled()
-    assert all(value > 0.0 for name, value in vars(found).items() if name != "region_seconds")
-    assert torch.get_num_threads() == found.threads
-    assert torch.equal(before[0], torch.get_rng_state())
-    assert before[1] == random.getstate()
-    assert before[2] == np.random.get_state()[1].tolist()  # noqa: NPY002
-
-
-def measured_speeds(small_step: float = 1e-4) -> MeasuredSpeeds:
-    return MeasuredSpeeds(2, small_step, 2e11, 3e10, 1e11, 2e10, 2e-6)
-
-
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[MeasuredSpeeds]:
-    taken: list[MeasuredSpeeds] = []
-
-    def measure() -> MeasuredSpeeds:
-        taken.append(measured_speeds())
-        return taken[-1]
-
-    monkeypatch.setattr(machine, "measure_speeds", measure)
-    return taken
-
-
-@pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> list[MeasuredSpeeds]:
-    """The speeds of a CPU, without the half second that measuring them takes; grows by one with every measurement."""
-    return counted(monkeypatch)
-
-
-def test_speeds_are_measured_once_for_each_number_of_threads(intel: Profile, measured: list[MeasuredSpeeds]) -> None:
-    found = [cpu_speeds(FACTS, intel, threads) for threads in (2, 2, 1, 2, 1)]
-    assert len(measured) == 2
-    assert found[0] == found[1] == found[3]
-    cpu_speeds({**FACTS, "cpu": "another"}, intel, 2)
-    assert len(measured) == 3
-
-
-@pytest.mark.parametrize("damage", ["", "[]", '{"threads": 3}', "\x00", "\udcff", -1.0, 0.0, "fast", None, {}])
-def test_speeds_that_cannot_be_read_are_measured_again(
-    damage: Any, intel: Profile, measured: list[MeasuredSpeeds]
-) -> None:
-    cpu_speeds(FACTS, intel, 2)
-    text = speeds_path().read_text()
-    wrong = json.loads(text)
-    wrong["threads"]["2"]["flops_per_second"] = damage
-    whole = isinstance(damage, str) and damage != "fast"
-    speeds_path().write_bytes((damage if whole else json.dumps(wrong)).encode(errors="surrogateescape"))
-    cpu_speeds(FACTS, intel, 2)
-    assert len(measured) == 2
-    assert speeds_path().read_text() == text
-
-
-def test_a_home_that_cannot_be_written_costs_only_the_next_measurement(
-    intel: Profile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("PLACER_HOME", str(tmp_path / "file"))
-    taken = counted(monkeypatch)
-    assert cpu_speeds(FACTS, intel, 2) == cpu_speeds(FACTS, intel, 2)
-    assert len(taken) == 2
+def read_as(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
+    """The speed of this CPU, without the new process that reads it."""
+    speeds = replace(CpuSpeeds(1e-6, 2e11, 3e10, 1e11, 2e10, region_seconds=2e-6), **changed)
+    monkeypatch.setattr(speed_reading, "read_apart", lambda nearest, threads: speeds)
 
 
 GPU = {"device": "cuda", "name": "Tesla T4", "memory_bytes": 16 * 10**9, "driver": "560"}
 
 
 def with_gpu(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
-    counted(monkeypatch)
+    read_as(monkeypatch)
     monkeypatch.setattr(machine, "fingerprint", lambda: {**FACTS, "accelerators": [{**GPU, **changed}]})
+
+
+def test_how_the_speed_was_read_is_said_with_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_as(monkeypatch, doubt=0.6, note="read beside other programs")
+    monkeypatch.setattr(machine, "fingerprint", lambda: {**FACTS, "accelerators": []})
+    assert estimated_profile(None, WHY, 2).warnings[1:] == ("read beside other programs",)
 
 
 @pytest.mark.parametrize(("name", "provenance"), [("Tesla T4", "published"), ("NVIDIA GeForce GTX 1650", "data sheet")])
@@ -289,8 +233,8 @@ def test_the_calibration_of_an_accelerator_is_kept_while_its_host_is_the_same(
     assert estimated_profile(both, WHY, 2).fit("cuda").gpu == "Tesla T4"
 
 
-@pytest.mark.usefixtures("measured")
-def test_an_estimate_is_never_written_as_a_calibration(tmp_path: Path) -> None:
+def test_an_estimate_is_never_written_as_a_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_as(monkeypatch)
     with pytest.raises(ProfileError, match="estimate"):
         profile.save(estimated_profile(None, WHY, 2), tmp_path / "p.json")
 

@@ -8,7 +8,7 @@ is taken off.
 
 from __future__ import annotations
 
-from placer.pricing.framework import ISSUE_RATIO, LEARNT
+from placer.pricing.framework import HOST_DOUBT, ISSUE_RATIO, LEARNT
 from placer.pricing.gpu import apple
 from placer.pricing.gpu.device_model import device_model
 from placer.pricing.gpu.physics import LAUNCH
@@ -151,7 +151,7 @@ def gpu_profile(name: str, cpu: Profile | None = None) -> Profile:
     base = apple.STEP_SIGMA if sheet.vendor == "apple" else _BASE[device_model(sheet.name).provenance]
     fit = DeviceFit(
         device=device, threads=1, rates={**_rates(sheet), **rates}, families={}, framework=framework,
-        interval={"base": base, "ops": 1.0},
+        interval={"base": base, "ops": 1.0, HOST_DOUBT: 0.0 if host is None else host.interval.get(HOST_DOUBT, 0.0)},
         reference=reference, gpu=sheet.name,
     )  # fmt: skip
     return Profile(
