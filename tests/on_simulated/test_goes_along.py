@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from simulated.device import Device
 from simulated.spec import SPEC
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader, TensorDataset
 
 import placer
@@ -148,6 +150,22 @@ def test_real_steps_are_timed_with_a_copy_of_the_loss(kind: str, device: Device)
     after = [*module.parameters(), *module.buffers()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
     assert {tensor.device.type for tensor in after} == {"cpu"}
+
+
+# --- what refuses to be looked at -------------------------------------------------------------------------------------
+
+
+def test_under_fake_tensors_the_answer_holds_or_the_model_stays_with_one_warning(device: Device) -> None:
+    """A mode in which no real tensor may be touched."""
+    for fast, reason in (("cpu", "cpu: a step takes"), ("sim", "cpu: the move to sim failed")):
+        model = nn.Linear(8, 2)
+        with FakeTensorMode(), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            placement = chosen(model, fast)
+        assert placement.decision.device == "cpu"
+        assert placement.reason.startswith(reason)
+        assert len([w for w in caught if w.category is PlacerWarning]) == (fast == "sim")
+        assert model.weight.device.type == "cpu"
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------

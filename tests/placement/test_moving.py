@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils.rnn import pack_sequence
 
 import placer
@@ -249,6 +250,58 @@ def test_what_a_device_refuses_is_put_back(
     with pytest.raises(type(error)):
         relocate_or_stay(workload, optimizer, "meta", allowed=None)
     assert devices(model, optimizer) == {"cpu"}
+
+
+@pytest.mark.filterwarnings("ignore:.*jit:DeprecationWarning", "ignore:.*torch.jit")
+@pytest.mark.parametrize("make", [
+    lambda: torch.jit.script(nn.BatchNorm1d(2)), lambda: torch.jit.trace(nn.BatchNorm1d(2).eval(), torch.ones(3, 2)),
+    lambda: nn.BatchNorm1d(2),
+], ids=["scripted", "traced", "a module"])  # fmt: skip
+def test_modules_that_keep_their_tensors_elsewhere_are_put_back(
+    make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TorchScript keeps parameters and buffers in C++; without its content moved, a parameter is a new object."""
+    model = make()
+    held = [*model.parameters(), *model.buffers()]
+
+    def half_way(modules: Any, device: torch.device) -> None:
+        for module in modules:
+            module.to(device)
+        assert {t.device for t in (*model.parameters(), *model.buffers())} == {META}
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(moving, "move_modules", half_way)
+    refused = relocate_or_stay(make_workload(model, (4, 2)), None, "meta", allowed=("cpu", "meta"))
+    assert refused is not None
+    assert refused.home == "cpu"
+    now = [*model.parameters(), *model.buffers()]
+    assert all(a is b for a, b in zip(now, held, strict=True))
+    assert {t.device.type for t in now} == {"cpu"}
+
+
+def test_a_device_that_placer_device_names_gets_all_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it refuses is raised, as nothing else was allowed, with everything where it was."""
+    model, optimizer, workload = trained()
+
+    def refused(optimizer: torch.optim.Optimizer) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(moving, "move_optimizer", refused)
+    with pytest.raises(torch.OutOfMemoryError):
+        relocate(workload, optimizer, "meta")
+    assert devices(model, optimizer) == {"cpu"}
+
+
+def test_where_torch_lets_nobody_see_a_parameter_s_memory_a_move_is_refused() -> None:
+    """Under fake tensors, in which nothing can be moved; what is there already is."""
+    model = nn.Linear(2, 2)
+    workload = make_workload(model, (1, 2))
+    with FakeTensorMode():
+        assert relocate_or_stay(workload, None, "cpu", allowed=None) is None
+        refused = relocate_or_stay(workload, None, "meta", allowed=("cpu", "meta"))
+    assert refused is not None
+    assert "FakeTensor" in refused.reason
+    assert model.weight.device.type == "cpu"
 
 
 @pytest.mark.usefixtures("_by_content")
