@@ -27,6 +27,7 @@ from placer.placement import (
     Refused,
     Staging,
     StepTimes,
+    all_or_nothing,
     move,
     move_modules,
     move_optimizer,
@@ -217,19 +218,20 @@ class JobPlacement(Placement):
     def move_apart(self, job: Job, parts: Sequence[PricedPart], devices: Mapping[str, str]) -> None:
         """Move each model to the device where it is trained, or runs first; other parts of it get a copy on theirs.
 
-        Raises what torch raises where a device refuses.
+        Raises what torch raises where a device refuses; everything is back where it was then.
         """
         where = homes(parts, [devices[part.name] for part in parts])
         copies: dict[str, tuple[nn.Module, nn.Module]] = {}
-        for part, priced in zip(job.parts, parts, strict=True):
-            move_modules(part.workload.modules, target(where[priced.model]))
-        for optimizer in job.optimizers:
-            move_optimizer(optimizer)
-        for part, priced in zip(job.parts, parts, strict=True):
-            device = devices[part.name]
-            if device != where[priced.model]:
-                original = cast(nn.Module, part.workload.target)
-                copies[part.name] = original, _copy(original, target(device), train=part.workload.mode == "train")
+        with all_or_nothing((*job.modules, *job.loss_modules), job.optimizers):
+            for part, priced in zip(job.parts, parts, strict=True):
+                move_modules(part.workload.moved, target(where[priced.model]))
+            for optimizer in job.optimizers:
+                move_optimizer(optimizer)
+            for part, priced in zip(job.parts, parts, strict=True):
+                device = devices[part.name]
+                if device != where[priced.model]:
+                    original = cast(nn.Module, part.workload.target)
+                    copies[part.name] = original, _copy(original, target(device), train=part.workload.mode == "train")
         self.models |= {name: copied for name, (_, copied) in copies.items()}
         self._copied = list(copies.values())
 
@@ -269,17 +271,19 @@ class PlacementBuilder:
         self.tuned = threads == "tune"
         self.move = move
 
-    def place(self, table: Table, decision: Decision, apart: Apart | None) -> Placement:
-        """The answer of a table, the model moved; a PlacerWarning where the device refused it."""
-        explain = partial(explanation_of, table, decision, apart)
+    def answer(self, table: Table, decision: Decision, apart: Apart | None) -> Placement:
+        """What a table says, the same for all ranks of a run. Nothing is moved yet."""
         chosen = decision if apart is None else decide_apart(table, apart, decision)
         agreed = ranks.agreed(chosen, table.costs, self.workload, tuned=self.tuned)
-        placement = self._answer(table, agreed, apart, explain)
+        return self._answer(table, agreed, apart, partial(explanation_of, table, decision, apart))
+
+    def place(self, placement: Placement, table: Table, apart: Apart | None) -> Placement:
+        """The answer of a table with the model moved; another one and a PlacerWarning where the device refused it."""
         refused = self._move(placement, table, apart) if self.move else None
         if refused is None:
             return placement
         warnings.warn(PlacerWarning(f"not placed as predicted: {refused.reason}"), stacklevel=3)
-        return self._answer(table, _stayed(refused), None, explain)
+        return self._answer(table, _stayed(refused), None, placement.explain)
 
     def forced(self, device: str) -> Placement:
         """On the device that ``PLACER_DEVICE`` names, without a prediction; a model that is bound to one stays there.
@@ -340,9 +344,7 @@ class PlacementBuilder:
         """Move what the placement says; what went wrong where the device refused it and everything stayed."""
         if apart is not None and table is not None and isinstance(placement, JobPlacement) and self.job is not None:
             moving = partial(placement.move_apart, self.job, table.parts, apart.devices)
-            return move_or_stay(
-                moving, self.job.modules, self.job.optimizers, placement.decision.device, allowed=self.devices
-            )
+            return move_or_stay(moving, self.job.modules, placement.decision.device, allowed=self.devices)
         return relocate_or_stay(
             self.workload, self.optimizer, placement.decision.device, allowed=self.devices,
             threads=self._threads(placement.decision),
@@ -356,7 +358,7 @@ class PlacementBuilder:
 def _whole(job: Job) -> Workload:
     """All models of a job as those of one step, which trains if any does: for what does not depend on the step."""
     trained = next((part for part in job.parts if part.workload.mode == "train"), job.parts[0])
-    return replace(trained.workload, modules=job.modules, steps=job.repeats)
+    return replace(trained.workload, modules=job.modules, loss_modules=job.loss_modules, steps=job.repeats)
 
 
 def _stayed(refused: Refused) -> Decision:

@@ -178,10 +178,11 @@ def choose(
     )  # fmt: skip
     if not isinstance(move, bool):
         raise TypeError(f"move must be True or False, not {move!r}")
-    names = check_devices(devices)
+    own = ranks.own_accelerator()
+    names = check_devices(devices, own)
     if names is not None:
         check_available(names)
-    forced = override()
+    forced = override(own)
     if profile is not None:
         check_name(profile)
     if options.objective == "cost":
@@ -212,6 +213,8 @@ def choose(
             if isinstance(what, Job) and what.apart and not ranks.distributed():
                 apart = deciding.worth_it(table, decision, placeable=True)
             seconds = time.perf_counter() - started
+            placing = builder(names)
+            placement = placing.answer(table, decision, apart)
         record(table, decision, apart, seconds)
     except PlacerError as error:
         if strict():
@@ -221,7 +224,7 @@ def choose(
                 used = deciding.current_profile(profile)
         return logged(builder(names or ranks.own_devices()).by_convention(error, used))
     deciding.warn_estimated(used)
-    placement = builder(names).place(table, decision, apart)
+    placement = placing.place(placement, table, apart)
     placement.show_turn(LaterTurn.of(what, candidates, options.aim))
     return logged(placement)
 
@@ -280,7 +283,7 @@ def explain(
         model, batch, options, batch_shape=batch_shape, mode=mode, loss=loss, target=target, optimizer=optimizer,
         steps=steps, data=data, outputs=outputs, autocast=autocast, modules=modules,
     )  # fmt: skip
-    names = check_devices(devices)
+    names = check_devices(devices, ranks.own_accelerator())
     measure = check_choice("measure", options.measure, ("never", "always")) == "always"
     if measure:
         check_measurable(what, profile)

@@ -23,9 +23,9 @@ from placer.decision.comparison import Table
 from placer.decision.objective import JOB
 from placer.errors import PlacerError, first_line
 from placer.nest import map_nest, tensors
-from placer.placement import move, move_optimizer, synchronize, target
+from placer.placement import is_plain, move, move_optimizer, synchronize, target
 from placer.pricing import NOT_PREDICTED, Prediction
-from placer.workload import Workload, loss_of, optimizer_classes, outputs_stay, same_randomness
+from placer.workload import Workload, loss_modules, loss_of, optimizer_classes, outputs_stay, same_randomness
 
 #: Fewer timed steps than this say too little.
 LEAST_STEPS = 20
@@ -138,8 +138,10 @@ def step_on(workload: Workload, device: str) -> Callable[[], None]:
     """One step as the workload describes it, on a deep copy on ``device``; returns when the device has finished."""
     there = target(device)
     given = workload.optimizer
-    model, optimizer = _copied(cast(nn.Module, workload.target), None if isinstance(given, str) else given)
+    model, optimizer, loss = _copied(workload)
     model.to(there)
+    for module in loss_modules(loss):
+        module.to(there)
     if model.training != (workload.mode == "train"):
         model.train(workload.mode == "train")
     if isinstance(given, str):
@@ -147,12 +149,12 @@ def step_on(workload: Workload, device: str) -> Callable[[], None]:
         factory = cast(Callable[[list[nn.Parameter]], torch.optim.Optimizer], optimizer_classes()[given])
         optimizer = factory(parameters) if parameters else None
     elif optimizer is not None:
-        move_optimizer(optimizer, there)
+        move_optimizer(optimizer)
     batch = map_nest(_real, workload.batch)
     if workload.data == "device":
         batch = move(batch, there)
     elif workload.data == "pinned" and there.type != "cpu":
-        batch = map_nest(lambda x: x.pin_memory(), batch)
+        batch = map_nest(lambda leaf: leaf.pin_memory() if isinstance(leaf, Tensor) and is_plain(leaf) else leaf, batch)
     autocast, stays = workload.autocast, outputs_stay(workload.data, workload.outputs)
 
     def step() -> None:
@@ -166,9 +168,9 @@ def step_on(workload: Workload, device: str) -> Callable[[], None]:
             synchronize(device)
             return
         with context:
-            loss = loss_of(model(*args, **kwargs), workload.loss, compared)
-        if loss is not None:
-            loss.backward()
+            value = loss_of(model(*args, **kwargs), loss, compared)
+        if value is not None:
+            value.backward()
         if optimizer is not None:
             optimizer.step()
             optimizer.zero_grad()
@@ -199,18 +201,25 @@ def shared_function(workload: Workload) -> str | None:
     return None
 
 
-def _copied(
-    model: nn.Module, optimizer: torch.optim.Optimizer | None
-) -> tuple[nn.Module, torch.optim.Optimizer | None]:
-    """A deep copy, the optimizer of the copied parameters; on the CPU, lest a device hold one more on its way."""
+def _copied(workload: Workload) -> tuple[nn.Module, torch.optim.Optimizer | None, Callable[..., Any] | None]:
+    """Deep copies: the model, the optimizer of its copied parameters, and a loss with weights; another one as it is.
+
+    They are on the CPU, lest a device hold one more on its way.
+    """
+    model = cast(nn.Module, workload.target)
+    optimizer = workload.optimizer if isinstance(workload.optimizer, torch.optim.Optimizer) else None
+    state = tensors(dict(optimizer.state) if optimizer else {})
+    weights = (tensor for module in workload.moved for tensor in (*module.parameters(), *module.buffers()))
     memo: dict[int, Any] = {}
-    for tensor in (*model.parameters(), *model.buffers(), *tensors(dict(optimizer.state) if optimizer else {})):
+    for tensor in (*weights, *state):
         special = nn.Parameter in type(tensor).__mro__[1:]  # a class of parameters that knows how to copy itself
         if special or tensor.device.type in ("cpu", "meta"):
             continue
         host = tensor.detach().to("cpu")
         memo[id(tensor)] = nn.Parameter(host, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else host
-    return copy.deepcopy((model, optimizer), memo)
+    weighted = workload.loss if loss_modules(workload.loss) else None
+    model, optimizer, weighted = copy.deepcopy((model, optimizer, weighted), memo)
+    return model, optimizer, workload.loss if weighted is None else weighted
 
 
 def _real(leaf: Any) -> Any:

@@ -37,13 +37,19 @@ def distributed() -> bool:
     return torch.distributed.get_world_size() > 1
 
 
-def own_devices() -> tuple[str, ...] | None:
-    """In a distributed run the CPU and this rank's own accelerator; else None: all of the machine's."""
+def own_accelerator() -> str | None:
+    """In a distributed run the accelerator of this rank, which a kind without a number means in it; else None."""
     local = os.environ.get("LOCAL_RANK", "")
     if not local.isdecimal() or not distributed():
         return None
-    found = machine.accelerators()
-    return ("cpu", found[int(local) % len(found)]) if found else None
+    accelerators = machine.accelerators()
+    return accelerators[int(local) % len(accelerators)] if accelerators else None
+
+
+def own_devices() -> tuple[str, ...] | None:
+    """In a distributed run the CPU and this rank's own accelerator; else None: all of the machine's."""
+    own = own_accelerator()
+    return None if own is None else ("cpu", own)
 
 
 def agreed(decision: Decision, candidates: Iterable[str], workload: Workload, *, tuned: bool = False) -> Decision:

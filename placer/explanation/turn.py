@@ -136,7 +136,7 @@ class LaterTurn:
         given = workload.optimizer
         self._optimizer = given if given is None or isinstance(given, str) else weakref.ref(given)
         shapes = with_batch(workload, batch_size(workload) or 1)
-        self._rest = replace(shapes, target=_gone, modules=(), optimizer=None, draw=None)
+        self._rest = replace(shapes, target=_gone, modules=(), loss_modules=(), optimizer=None, draw=None)
         self._candidates, self._objective = candidates, objective
 
     @classmethod

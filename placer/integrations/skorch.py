@@ -16,7 +16,7 @@ from skorch.callbacks import Callback
 
 import placer
 from placer.integrations.loops import StepHooks, choose_job, first_batch, loading_between
-from placer.placement import move_modules, move_optimizer
+from placer.placement import all_or_nothing, move_modules, move_optimizer
 from placer.workload import same_randomness
 
 
@@ -112,8 +112,10 @@ class ChooseOnFit(Callback):  # type: ignore[misc]
         self.placement_ = choose(net, X, y, **options)
         if chooses:
             device = self.placement_.device
-            move_modules([net.module_, net.criterion_], device)
-            move_optimizer(net.optimizer_, device)
+            modules = [net.module_, net.criterion_]
+            with all_or_nothing(modules, net.optimizer_):
+                move_modules(modules, device)
+                move_optimizer(net.optimizer_)
             net.device = Chosen(device)
         self._hooks = StepHooks(self.placement_.parts["training"])
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +19,11 @@ import torch
 from torch import Tensor
 
 from placer.errors import ProfileError
-from placer.nest import map_nest, tensors
-from placer.placement.moving import move, same_device
+from placer.nest import leaves, map_nest
+from placer.placement.moving import is_plain, move
 from placer.profile import Profile
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,54 +56,143 @@ def staging(profile: Profile, device: str) -> Staging | None:
         return None
 
 
-class MovedBatches:
-    """The batches of ``loader`` on ``device``; can be iterated and measured as often as the loader can."""
+class _Copier:
+    """Brings batches to a device: what is in pinned memory, or faster by way of it, beside the computation.
 
-    def __init__(self, loader: Iterable[Any], device: torch.device, stage: Staging | None = None) -> None:
-        self._loader = loader
-        self._device = device
-        self._stage = stage
+    Tensors that are one block of memory go that way; torch cannot pin sparse or nested ones, nor tell its allocator
+    which stream uses them. They, and all else, go by a plain copy.
+    """
 
-    def __iter__(self) -> Iterator[Any]:
-        copies = _side_stream(self._device)
-        for batch in self._loader:
+    def __init__(self, device: torch.device, stage: Staging | None) -> None:
+        self.device, self.stage = device, stage
+        #: The stream with copies that may still read the loader's memory.
+        self._copying: Any = None
+
+    def wait(self) -> None:
+        """Return when the loader may write to the memory of its last batch again."""
+        copying, self._copying = self._copying, None
+        if copying is not None:
+            copying.synchronize()
+
+    def moved(self, batch: Any) -> Any:
+        tensors = [leaf for leaf in leaves(batch) if isinstance(leaf, Tensor)]
+        copied = self._pinned([tensor for tensor in tensors if tensor.device.type == "cpu" and is_plain(tensor)])
+        if not copied:
+            return move(batch, self.device)
+        copies = _side_stream(self.device)
+        if copies is not None:
+            copied = self._copied_beside(copied, copies)
+        return move(map_nest(lambda leaf: copied.get(id(leaf), leaf), batch), self.device)
+
+    def _pinned(self, tensors: list[Tensor]) -> dict[int, Tensor]:
+        """Those of ``tensors`` that are in pinned memory, by identity, and copies of the others there if that pays."""
+        pinned = {id(tensor): tensor for tensor in tensors if tensor.is_pinned()}
+        pageable = [tensor for tensor in tensors if id(tensor) not in pinned]
+        if pageable and self.stage is not None and self.stage.pays(sum(t.nbytes for t in pageable), len(pageable)):
             try:
-                yield self._arrived(batch, copies)
-            finally:
-                if copies is not None:
-                    copies.synchronize()
+                pinned.update({id(tensor): tensor.pin_memory() for tensor in pageable})
+            except RuntimeError as error:  # the system locks no more memory for this process
+                log.debug("batches are copied from pageable memory: %s", error)
+                self.stage = None
+        return pinned
 
-    def __len__(self) -> int:
-        return len(self._loader)  # type: ignore[arg-type]
+    def _copied_beside(self, pinned: dict[int, Tensor], copies: Any) -> dict[int, Tensor]:
+        """Copies on the device, made on a stream of their own, for which the computation waits."""
+        module = torch.get_device_module(self.device)
+        with module.stream(copies):
+            copied = {number: tensor.to(self.device, non_blocking=True) for number, tensor in pinned.items()}
+        self._copying = copies
+        computing = module.current_stream(self.device)
+        computing.wait_stream(copies)
+        for tensor in copied.values():
+            tensor.record_stream(computing)  # its memory is not reused before the step has read it
+        return copied
+
+
+class MovedBatches:
+    """A loader whose batches are on ``device``, and which is ``loader`` in all else.
+
+    ``next``, ``[]`` and a generator's ``send`` give batches that were moved, ``iter`` and ``reversed`` iterators that
+    are one of these again. Attributes are the loader's, read and written. It has those special methods that the loader
+    has, and no others. ``isinstance`` says of it what it says of the loader; its ``type`` is another.
+    """
+
+    __slots__ = ("__weakref__", "_placer_copier", "_placer_loader")  # as no loader calls an attribute
+
+    def __new__(cls, loader: Any, device: torch.device, stage: Staging | None = None) -> MovedBatches:
+        return _moving(loader, _Copier(device, stage))
+
+    def __reduce__(self) -> Any:
+        copier = self._placer_copier
+        return MovedBatches, (self._placer_loader, copier.device, copier.stage)
+
+    def __del__(self) -> None:
+        # A loop that is left early lets go of its iterator, and the script may write to the loader's memory then.
+        with contextlib.suppress(RuntimeError):
+            self._placer_copier.wait()
+
+    @property
+    def __class__(self) -> Any:
+        return type(self._placer_loader)
 
     def __getattr__(self, name: str) -> Any:
-        # What else a loader offers (its data set, its sampler) stays reachable.
-        if name.startswith("__"):  # a copy that is not filled yet has no loader to ask
-            raise AttributeError(name)
-        return getattr(self._loader, name)
+        return getattr(self._placer_loader, name)
 
-    def _arrived(self, batch: Any, copies: Any) -> Any:
-        coming = [t for t in tensors(batch) if not same_device(t.device, self._device)]
-        if self._stage is not None and self._stage.pays(sum(t.nbytes for t in coming), len(coming)):
-            batch = map_nest(_pinned, batch)
-        if copies is None or not any(t.is_pinned() for t in tensors(batch)):
-            return move(batch, self._device)
-        module = torch.get_device_module(self._device)
-        with module.stream(copies):
-            moved = move(batch, self._device, non_blocking=True)
-        computing = module.current_stream(self._device)
-        computing.wait_stream(copies)
-        for tensor in tensors(moved):
-            if same_device(tensor.device, self._device):
-                tensor.record_stream(computing)  # its memory is not reused before the step has read it
-        return moved
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._placer_loader, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._placer_loader, name)
 
 
-def _pinned(leaf: Any) -> Any:
-    """A tensor of the host in pinned memory; anything else as it is."""
-    if not isinstance(leaf, Tensor) or leaf.device.type != "cpu" or leaf.layout != torch.strided:
-        return leaf
-    return leaf if leaf.is_pinned() else leaf.pin_memory()
+def _moving(loader: Any, copier: _Copier) -> MovedBatches:
+    moved: MovedBatches = object.__new__(_class_for(type(loader)))
+    object.__setattr__(moved, "_placer_loader", loader)
+    object.__setattr__(moved, "_placer_copier", copier)
+    return moved
+
+
+@functools.lru_cache(maxsize=64)
+def _class_for(kind: type) -> type[MovedBatches]:
+    """What stands for loaders of one class: Python looks for special methods in the class, not in the object."""
+    methods = {name: make(name) for name, make in _SPECIAL.items() if getattr(kind, name, None) is not None}
+    return type("MovedBatches", (MovedBatches,), {"__slots__": (), **methods})
+
+
+def _giving_a_batch(name: str) -> Callable[..., Any]:
+    def method(self: MovedBatches, *args: Any, **kwargs: Any) -> Any:
+        self._placer_copier.wait()
+        return self._placer_copier.moved(getattr(self._placer_loader, name)(*args, **kwargs))
+
+    return method
+
+
+def _giving_an_iterator(name: str) -> Callable[..., Any]:
+    def method(self: MovedBatches) -> Any:
+        iterator = getattr(self._placer_loader, name)()
+        return self if iterator is self._placer_loader else _moving(iterator, self._placer_copier)
+
+    return method
+
+
+def _as_it_is(name: str) -> Callable[..., Any]:
+    def method(self: MovedBatches, *args: Any) -> Any:
+        result = getattr(self._placer_loader, name)(*args)
+        return self if result is self._placer_loader else result
+
+    return method
+
+
+#: The methods that Python looks for in a loader's class, and a generator's own, with what makes each of them.
+_SPECIAL: dict[str, Callable[[str], Callable[..., Any]]] = {
+    **dict.fromkeys(("__next__", "__getitem__", "send", "throw"), _giving_a_batch),
+    **dict.fromkeys(("__iter__", "__reversed__"), _giving_an_iterator),
+    **dict.fromkeys(
+        ("__len__", "__length_hint__", "__bool__", "__contains__", "__setitem__", "__delitem__", "__enter__",
+         "__exit__"),
+        _as_it_is,
+    ),
+}  # fmt: skip
 
 
 @functools.cache

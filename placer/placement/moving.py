@@ -1,11 +1,12 @@
-"""Moving: nests of tensors, models and optimizer state, each thing once; what a device refuses stays where it was.
+"""Moving: nests of tensors, models with their losses, optimizer state: all of it, or nothing where a device refuses.
 
 Nothing else touches the user's objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,28 +30,38 @@ def target(device: str) -> torch.device:
 
 
 def move(x: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
-    """A nest with its tensors, modules and movable objects on ``device``; what is there already comes back as is."""
+    """A nest with its leaves on ``device``; what is there already comes back as is."""
 
     def brought(leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
             if same_device(leaf.device, device):
                 return leaf
-            return leaf.to(device, non_blocking=non_blocking and leaf.is_pinned())
-        held = [] if isinstance(leaf, nn.Module) else list(tensors(leaf))
-        if held and all(same_device(tensor.device, device) for tensor in held):
-            return leaf
+            return leaf.to(device, non_blocking=non_blocking and is_plain(leaf) and leaf.is_pinned())
+        if not isinstance(leaf, nn.Module):
+            homes = [tensor.device for tensor in tensors(leaf)] or [leaf.device]
+            if all(same_device(home, device) for home in homes):
+                return leaf
         moved = leaf.to(device)
         return leaf if moved is None else moved  # an object may move itself and return nothing
 
     return map_nest(brought, x)
 
 
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor is one block of memory, as those that can be pinned and copied beside other work are."""
+    usual = type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided
+    return usual and not tensor.is_nested and not tensor.is_quantized
+
+
 def move_modules(modules: Iterable[nn.Module], device: torch.device) -> None:
     """Move parameters and buffers in place, as ``Module.to`` does: Parameter objects stay the same objects."""
     for module in modules:
-        here = [*module.parameters(), *module.buffers()]
-        if not all(same_device(tensor.device, device) for tensor in here):
+        if not _is_on(module, device):
             module.to(device)
+
+
+def _is_on(module: nn.Module, device: torch.device) -> bool:
+    return all(same_device(tensor.device, device) for tensor in (*module.parameters(), *module.buffers()))
 
 
 def only_device(modules: Iterable[nn.Module]) -> torch.device | None:
@@ -60,8 +71,8 @@ def only_device(modules: Iterable[nn.Module]) -> torch.device | None:
     return found.pop() if len(found) == 1 else None
 
 
-def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device | None = None) -> None:
-    """Move existing optimizer state in place, to ``device`` or (None) next to its parameters, which stay as they are.
+def move_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Move existing optimizer state in place, next to its parameters, which stay as they are.
 
     Scalar step counters stay on the CPU unless the optimizer wants them on the device (capturable or fused), which is
     where ``load_state_dict`` leaves them too.
@@ -75,7 +86,7 @@ def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device | None
             for key, value in state.items():
                 if key == "step" and isinstance(value, Tensor) and not on_device:
                     continue
-                state[key] = move(value, parameter.device if device is None else device)
+                state[key] = move(value, parameter.device)
 
 
 def synchronize(device: str) -> None:
@@ -122,7 +133,8 @@ class BeforeMove:
             for p in part._parameters.values()
             if p is not None
         }
-        self._buffers = [(part, dict(part._buffers)) for part in parts]
+        named = [entries for part in parts for entries in (part._parameters, part._buffers)]
+        self._named = [(entries, dict(entries)) for entries in named]
         states = [state for one in instances(optimizers) for state in one.state.values()]
         self._states = [(state, dict(state)) for state in states if isinstance(state, dict)]
 
@@ -133,10 +145,23 @@ class BeforeMove:
             if grad is not None and grad_data is not None:
                 _set(grad, grad_data)
             parameter.grad = grad
-        for part, buffers in self._buffers:
-            part._buffers.update(buffers)
+        for entries, values in self._named:
+            for name, value in values.items():
+                if entries[name] is not value:
+                    entries[name] = value  # those of TorchScript have no other way to be written
         for state, values in self._states:
             state.update(values)
+
+
+@contextmanager
+def all_or_nothing(modules: Iterable[nn.Module], optimizers: Optimizers) -> Iterator[None]:
+    """Where the body, which moves ``modules`` and optimizer state, raises, everything is put back where it was."""
+    before = BeforeMove(modules, optimizers)
+    try:
+        yield
+    except BaseException:
+        before.restore()
+        raise
 
 
 def _set(tensor: Tensor, data: Tensor) -> None:
@@ -182,16 +207,18 @@ class Refused:
 
 
 def relocate(workload: Workload, optimizer: Optimizers, device: str, *, threads: int | None = None) -> None:
-    """Move a workload's modules and the state of the optimizer (or of several) to ``device``, in place.
+    """Move a workload's modules and its loss to ``device`` in place, and the state of optimizers with the parameters.
 
     ``threads``: the number of CPU threads to set where that is the CPU; None: as it is. What is ``immovable`` stays.
-    Raises what torch raises where the device refuses.
+    Raises what torch raises where the device refuses; everything is back where it was then.
     """
     there = target(device)
     if immovable(workload.modules) is None:
-        move_modules(workload.modules, there)
-        for instance in instances(optimizer):
-            move_optimizer(instance, there)
+        elsewhere = [module for module in workload.moved if not _is_on(module, there)]
+        with all_or_nothing(elsewhere, optimizer):
+            move_modules(elsewhere, there)
+            for instance in instances(optimizer):
+                move_optimizer(instance)
     if threads is not None and there.type == "cpu" and threads != torch.get_num_threads():
         torch.set_num_threads(threads)
 
@@ -200,23 +227,19 @@ def relocate_or_stay(
     workload: Workload, optimizer: Optimizers, device: str, *, allowed: Sequence[str] | None,
     threads: int | None = None,
 ) -> Refused | None:  # fmt: skip
-    """``relocate``; where the device refuses (full, gone, a driver too old), everything is put back where it was.
+    """``relocate``, or stay where the device refuses (full, gone, a driver too old); see ``move_or_stay``."""
+    moving = partial(relocate, workload, optimizer, device, threads=threads)
+    return move_or_stay(moving, workload.modules, device, allowed=allowed)
+
+
+def move_or_stay(
+    moving: Callable[[], None], modules: Sequence[nn.Module], device: str, *, allowed: Sequence[str] | None
+) -> Refused | None:
+    """Run ``moving``, which moves ``modules`` to ``device`` (others may stay elsewhere), all of them or nothing.
 
     ``allowed`` are the devices the caller chooses from, None: all of this machine. Raises what was raised under
     ``PLACER_STRICT=1``, where there is no other device to stay on, and where the user interrupts. A model that is
     ``immovable`` is no error, but a PlacerError under ``PLACER_STRICT=1``.
-    """
-    moving = partial(relocate, workload, optimizer, device, threads=threads)
-    return move_or_stay(moving, workload.modules, optimizer, device, allowed=allowed)
-
-
-def move_or_stay(
-    moving: Callable[[], None], modules: Sequence[nn.Module], optimizer: Optimizers, device: str, *,
-    allowed: Sequence[str] | None,
-) -> Refused | None:  # fmt: skip
-    """Run ``moving``, which moves ``modules`` and optimizer states to ``device`` (others may stay elsewhere).
-
-    Where it fails, everything is put back; see ``relocate_or_stay``.
     """
     kept = immovable(modules)
     if kept is not None:
@@ -228,16 +251,10 @@ def move_or_stay(
             raise PlacerError(refused.reason)
         return refused
     held = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
-    here = next((tensor.device for tensor in held), torch.device("cpu"))
-    before = BeforeMove(modules, optimizer)
+    home = machine.normal_device(str(next((tensor.device for tensor in held), torch.device("cpu"))))
     try:
         moving()
-        return None
-    except BaseException as error:
-        before.restore()
-        if not isinstance(error, Exception):
-            raise
-        home = machine.normal_device(str(here))
+    except Exception as error:
         if strict() or home not in (machine.available_devices() if allowed is None else allowed):
             raise
         remedy = f"free memory on {device} or " if is_out_of_memory(error) else ""
@@ -246,3 +263,4 @@ def move_or_stay(
             f"{home}: the move to {device} failed ({type(error).__name__}: {first_line(error)}); "
             f"{remedy}set PLACER_DEVICE={home}",
         )
+    return None

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from placer import machine
 from placer.nest import is_namedtuple, tensors
-from placer.workload.workload import Data, Mode, Outputs, Workload
+from placer.workload.workload import Data, Mode, Outputs, Workload, loss_modules
 
 
 def make_inputs(batch: Any, model: Callable[..., Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -142,26 +142,31 @@ THREADS = ("keep", "tune")
 MEASURE = ("never", "unsure", "always")
 
 
-def check_devices(devices: Any) -> tuple[str, ...] | None:
-    """Device names as they are spelled in profiles, duplicates dropped. They need not exist on this machine."""
+def check_devices(devices: Any, own: str | None = None) -> tuple[str, ...] | None:
+    """Device names as they are spelled in profiles, duplicates dropped. They need not exist on this machine.
+
+    ``own`` is what a kind of device without a number stands for, where that is not the first one: see ``device_name``.
+    """
     if devices is None:
         return None
     if isinstance(devices, (str, torch.device)):
         devices = (devices,)
     if not isinstance(devices, Iterable):
         raise TypeError(f"devices must be device names like ['cpu', 'cuda'], or None for all, not {devices!r}")
-    names = tuple(dict.fromkeys(device_name(device) for device in devices))
+    names = tuple(dict.fromkeys(device_name(device, own) for device in devices))
     if not names:
         raise ValueError("devices is empty: name at least one device, or give None for all of this machine")
     return names
 
 
-def device_name(device: Any) -> str:
-    """``"cuda:0"`` and ``torch.device("cuda")`` -> ``"cuda"``."""
+def device_name(device: Any, own: str | None = None) -> str:
+    """``"cuda:0"`` and ``torch.device("cuda")`` -> ``"cuda"``; the latter -> ``own``, if that is one of its kind."""
     if not isinstance(device, (str, torch.device)):
         raise TypeError(f"a device is a name like 'cpu' or 'cuda', or a torch.device, not {device!r}")
     try:
         torch.device(device)
+        if own is not None and str(device) == machine.split_device(own)[0]:
+            return own
         return machine.normal_device(str(device))
     except (RuntimeError, ValueError):
         raise ValueError(f"{str(device)!r} is not a device; accepted are names like 'cpu', 'cuda', 'mps'") from None
@@ -182,13 +187,16 @@ def check_choice(name: str, value: Any, accepted: tuple[str, ...]) -> str:
     return str(value)
 
 
-def override() -> str | None:
-    """The device in ``PLACER_DEVICE``, None when it is not set. Raises ValueError for one that is not here."""
+def override(own: str | None = None) -> str | None:
+    """The device in ``PLACER_DEVICE``, None when it is not set; ``own`` as for ``device_name``.
+
+    Raises ValueError for one that is not here.
+    """
     value = os.environ.get("PLACER_DEVICE", "").strip()
     if not value:
         return None
     try:
-        name = device_name(value)
+        name = device_name(value, own)
     except ValueError as error:
         raise ValueError(f"PLACER_DEVICE: {error}") from None
     check_available((name,), "PLACER_DEVICE")
@@ -255,6 +263,7 @@ def make_workload(
         mode=found,
         mode_given=mode is not None,
         loss=loss if found == "train" else None,
+        loss_modules=loss_modules(loss),
         loss_target=compared,
         optimizer=_optimizer(optimizer, found, is_step_function),
         steps=check_count("steps", steps),

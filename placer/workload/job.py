@@ -133,6 +133,11 @@ class Job:
         return tuple({id(module): module for part in self.parts for module in part.workload.modules}.values())
 
     @property
+    def loss_modules(self) -> tuple[nn.Module, ...]:
+        """Those of the losses that its parts were given, which move with them, each once."""
+        return tuple({id(module): module for part in self.parts for module in part.workload.loss_modules}.values())
+
+    @property
     def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
         """The optimizers whose state moves along, each once."""
         given = (part.optimizer for part in self.parts)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
+from types import MethodType
 from typing import Any, Literal
 
 import torch
@@ -31,11 +32,12 @@ class Workload:
     given, and so does ``loss_target`` what the loss compares the output with. ``mode_given`` tells a mode that the
     caller gave from one that was read off the model. ``optimizer`` is a lower-case name or an instance in train mode,
     None in infer mode and for a step function that was given none (it runs its own). ``modules`` are what a placement
-    moves. For a step function ``mode`` is a guess; ``Trace.mode`` says whether it trains. ``draw`` fills the weights
-    that got no random numbers, for a step that has to run (see ``Undrawn``). ``outputs`` is where those of an inference
-    go (see ``outputs_stay``). ``loading`` is what each step waits for, and ``loop_calls`` how many Python functions the
-    loop around it enters. ``inputs_assumed`` tells that nobody gave the inputs, and ``notes`` what else a reader of a
-    price should know of where the workload is from.
+    moves, and ``loss_modules``, of the loss that was given in either mode, go with them. For a step function ``mode``
+    is a guess; ``Trace.mode`` says whether it trains. ``draw`` fills the weights that got no random numbers, for a step
+    that has to run (see ``Undrawn``). ``outputs`` is where those of an inference go (see ``outputs_stay``). ``loading``
+    is what each step waits for, and ``loop_calls`` how many Python functions the loop around it enters.
+    ``inputs_assumed`` tells that nobody gave the inputs, and ``notes`` what else a reader of a price should know of
+    where the workload is from.
     """
 
     target: Callable[..., Any]
@@ -45,6 +47,7 @@ class Workload:
     mode: Mode = "train"
     mode_given: bool = False
     loss: Callable[..., Any] | None = None
+    loss_modules: tuple[nn.Module, ...] = ()
     loss_target: Any = None
     optimizer: str | torch.optim.Optimizer | None = None
     steps: int | None = None
@@ -62,6 +65,11 @@ class Workload:
     def batch(self) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
         """All that a step is given, and a device needs a copy of: the inputs, and what the loss compares with."""
         return self.args, self.kwargs, self.loss_target
+
+    @property
+    def moved(self) -> tuple[nn.Module, ...]:
+        """All modules that go where the work goes, each once."""
+        return tuple({id(module): module for module in (*self.modules, *self.loss_modules)}.values())
 
     @property
     def optimizer_name(self) -> str | None:
@@ -123,6 +131,17 @@ def outputs_stay(data: str, outputs: str | None) -> bool:
 
 def _name(target: object) -> str:
     return str(getattr(target, "__name__", type(target).__name__))
+
+
+def loss_modules(loss: Any) -> tuple[nn.Module, ...]:
+    """The modules with parameters or buffers in a loss: itself, that of a bound method, those of a partial function."""
+    if isinstance(loss, partial):
+        parts = (loss.func, *loss.args, *loss.keywords.values())
+        return tuple(module for part in parts for module in loss_modules(part))
+    owner = loss.__self__ if isinstance(loss, MethodType) else loss
+    if not isinstance(owner, nn.Module) or not (*owner.parameters(), *owner.buffers()):
+        return ()
+    return (owner,)
 
 
 def loss_of(output: Any, loss: Callable[..., Any] | None, target: Any = None) -> Tensor | None:

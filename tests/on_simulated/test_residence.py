@@ -189,7 +189,7 @@ def test_a_race_copies_through_the_cpu(assemble: Assemble) -> None:
     gc.collect()
     work = make_workload(model, (4, 2000), mode="train", optimizer=optimizer)
     device.memory.peak = device.memory.used
-    copied, state = racing._copied(model, optimizer)
+    copied, state, _ = racing._copied(work)
     assert device.memory.peak == device.memory.used
     assert devices_of(copied) == {"cpu"}
     assert state is not None

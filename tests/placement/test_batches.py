@@ -5,20 +5,24 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import operator
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
 from placer import machine
+from placer.nest import leaves, map_nest
 from placer.placement import batches
 from placer.placement.batches import MovedBatches, Staging, _side_stream, staging
 from placer.profile.profile import Profile
 
 META = torch.device("meta")
+ALWAYS, NEVER = (Staging((cost, cost), (0.0, 0.0), 0.0, 0.0) for cost in (1.0, 0.0))
 
 
 def test_nothing_is_fetched_ahead_of_time() -> None:
@@ -33,14 +37,82 @@ def test_nothing_is_fetched_ahead_of_time() -> None:
         assert drawn == list(range(position + 1))
 
 
-def test_the_rest_of_the_loader_stays_reachable() -> None:
-    loader = DataLoader(TensorDataset(torch.ones(4, 2)), batch_size=2)
-    moved = MovedBatches(loader, META)
-    assert len(moved) == 2
-    assert moved.batch_size == 2
+class Streamed:
+    """A loader with the old protocol of sequences, and an attribute to set."""
+
+    epoch = 0
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 3:
+            raise IndexError(index)
+        return torch.full((2,), float(index))
+
+
+def of_data() -> DataLoader[Any]:
+    return DataLoader(TensorDataset(torch.ones(6, 2)), batch_size=2)
+
+
+LOADERS: dict[str, Callable[[], Any]] = {
+    "a generator": lambda: (torch.ones(2) for _ in range(3)), "a list": lambda: [torch.ones(2)] * 3,
+    "no batch": list, "a tuple": lambda: (torch.ones(2),), "an iterator": lambda: iter([torch.ones(2)] * 3),
+    "a DataLoader": of_data, "its iterator": lambda: iter(of_data()), "a sequence": Streamed,
+    "a mapping": lambda: {"a": torch.ones(2)}, "a map": lambda: map(torch.ones, (1, 2)),
+}  # fmt: skip
+ASKED: dict[str, Callable[[Any], Any]] = {
+    "list": list, "twice": lambda loader: (list(loader), list(loader)), "next": next, "len": len, "bool": bool,
+    "first": lambda loader: loader[0], "slice": lambda loader: loader[:2], "by name": lambda loader: loader["a"],
+    "reversed": lambda loader: list(reversed(loader)), "in": lambda loader: 3 in loader,
+    "iter of iter": lambda loader: list(iter(iter(loader))), "is its iterator": lambda loader: iter(loader) is loader,
+    "left and gone on": lambda loader: (next(iter(loader)), list(loader)),
+    "is": lambda loader: [isinstance(loader, kind) for kind in (
+        DataLoader, list, Iterator, Iterable, Sized, Sequence, Generator, Mapping,
+    )],
+    "send": lambda loader: loader.send(None), "close": lambda loader: (loader.close(), list(loader)),
+    "length hint": lambda loader: operator.length_hint(loader, 7),
+    "has": lambda loader: [hasattr(loader, name) for name in ("__len__", "__next__", "__getitem__", "dataset")],
+    "batch size": lambda loader: loader.batch_size, "vars": lambda loader: sorted(vars(loader)),
+}  # fmt: skip
+
+
+def answered(question: Callable[[Any], Any], loader: Any) -> Any:
+    """What the question gives, on the CPU and comparable, or the class of its error."""
+    try:
+        given = question(loader)
+    except Exception as error:  # noqa: BLE001 - which one it is, is the answer
+        return type(error)
+    moved = [leaf for leaf in leaves(given) if isinstance(leaf, torch.Tensor)]
+    return map_nest(lambda leaf: tuple(leaf.shape), given), {tensor.device.type for tensor in moved}
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+@pytest.mark.parametrize("question", ASKED)
+def test_whatever_a_loader_answers_it_answers_on_a_device_too(question: str, loader: str) -> None:
+    """A batch comes moved; all else, and every error, is the loader's own."""
+    expected = answered(ASKED[question], LOADERS[loader]())
+    found = answered(ASKED[question], MovedBatches(LOADERS[loader](), META))
+    if isinstance(expected, tuple):
+        expected = expected[0], {"meta"} if expected[1] else set()
+    assert found == expected
+
+
+def test_attributes_are_the_loader_s() -> None:
+    loader = Streamed()
+    moved: Any = MovedBatches(loader, META)
+    moved.epoch = 3
+    assert loader.epoch == moved.epoch == 3
+    del moved.epoch
+    assert loader.epoch == moved.epoch == 0
     with pytest.raises(AttributeError, match="no_such"):
         _ = moved.no_such
-    assert len(pickle.loads(pickle.dumps(moved))) == 2
+    listed: Any = MovedBatches(items := [torch.ones(2)], META)
+    listed[0] = torch.ones(3)
+    listed.append(torch.ones(4))
+    assert [len(item) for item in items] == [len(item) for item in listed] == [3, 4]
+
+
+def test_moved_batches_can_be_sent_to_another_process() -> None:
+    again = pickle.loads(pickle.dumps(MovedBatches(of_data(), META, ALWAYS)))
+    assert [x.device for x, in again] == [META] * 3
 
 
 def with_copies(profile: Profile, **rates: float) -> Profile:
@@ -71,10 +143,9 @@ def test_staging_is_decided_by_what_was_measured(handmade_profile: Profile) -> N
 def test_copies_beside_the_computation_arrive_unharmed(pin: bool) -> None:
     device = torch.device(machine.accelerators()[0])
     data = TensorDataset(torch.arange(64 * 5000, dtype=torch.float32).view(64, 5000), torch.arange(64))
-    always = Staging((1.0, 1.0), (0.0, 0.0), 0.0, 0.0)
     rows = 0
     work = torch.randn(1500, 1500, device=device)
-    for x, y in MovedBatches(DataLoader(data, batch_size=8, pin_memory=pin), device, always):
+    for x, y in MovedBatches(DataLoader(data, batch_size=8, pin_memory=pin), device, ALWAYS):
         work = work @ work / work.norm()  # keeps the device busy while the next batch comes
         assert x.device.type == y.device.type == device.type
         assert torch.equal(x.cpu(), data.tensors[0][rows : rows + 8])
@@ -123,20 +194,55 @@ def pinning(patch: pytest.MonkeyPatch, told: list[object]) -> Streams:
     return streams
 
 
+def arriving(batch: Any, stage: Staging | None) -> Any:
+    """The only batch of a loader, on the meta device."""
+    return next(iter(MovedBatches([batch], META, stage)))
+
+
 def test_a_staged_batch_is_copied_beside_the_computation_which_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its memory is not reused before the step has read it."""
     told: list[object] = []
     streams = pinning(monkeypatch, told)
-    always, never = (Staging((cost, cost), (0.0, 0.0), 0.0, 0.0) for cost in (1.0, 0.0))
+    monkeypatch.setattr(batches, "_side_stream", lambda device: streams)
     batch = {"x": torch.ones(4, 2), "there": torch.ones(3, device="meta"), "name": "a"}
-    for stage, copies in ((never, "copies"), (None, "copies")):
-        assert MovedBatches([], META, stage)._arrived(batch, copies)["x"].device == META
+    for stage in (NEVER, None):
+        assert arriving(batch, stage)["x"].device == META
     assert told == []
-    moved = MovedBatches([], META, always)._arrived(batch, "copies")
-    assert (moved["x"].device, moved["name"]) == (META, "a")
-    assert told == [
-        "pinned", ("on", "copies"), "copied", ("waits for", "copies"), ((4, 2), streams), ((3,), streams),
+    moved = arriving(batch, ALWAYS)
+    assert (moved["x"].device, moved["there"], moved["name"]) == (META, batch["there"], "a")
+    assert told == ["pinned", ("on", streams), "copied", ("waits for", streams), ((4, 2), streams), "ended"]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested", "ignore:Sparse CSR")
+def test_only_blocks_of_memory_are_staged_and_all_else_is_copied_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch has no kernel that pins a sparse or nested tensor, and none that tells its allocator of a stream."""
+    told: list[object] = []
+    streams = pinning(monkeypatch, told)
+    monkeypatch.setattr(batches, "_side_stream", lambda device: streams)
+    odd = {
+        "coo": torch.eye(4).to_sparse(), "csr": torch.eye(4).to_sparse_csr(), "packed": pack_sequence([torch.ones(2)]),
+        "jagged": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+    }  # fmt: skip
+    moved = arriving({"x": torch.ones(2), **odd}, ALWAYS)
+    assert {leaf.device for leaf in (moved["x"], *(moved[name] for name in odd if name != "packed"))} == {META}
+    assert moved["packed"].data.device == META
+    assert [moved[name].layout for name in ("coo", "csr", "jagged")] == [
+        torch.sparse_coo, torch.sparse_csr, torch.jagged,
     ]  # fmt: skip
+    assert told == ["pinned", ("on", streams), "copied", ("waits for", streams), ((2,), streams), "ended"]
+
+
+def test_a_batch_that_cannot_be_pinned_is_copied_from_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system locks no more memory for the process. It is not tried with each further batch."""
+    tried: list[Any] = []
+
+    def refused(tensor: torch.Tensor) -> Any:
+        tried.append(tensor)
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", refused)
+    assert [x.device for x in MovedBatches([torch.ones(2)] * 3, META, ALWAYS)] == [META] * 3
+    assert len(tried) == 1
 
 
 def test_a_loader_may_fill_one_pinned_buffer_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +280,7 @@ def test_all_loaders_of_a_device_share_one_stream_for_copies(monkeypatch: pytest
     _side_stream.cache_clear()
     try:
         for _ in range(3):
-            assert list(MovedBatches([], there)) == list(MovedBatches([], there)) == []
+            assert _side_stream(there) is _side_stream(there)
     finally:
         _side_stream.cache_clear()
     assert made == [there]

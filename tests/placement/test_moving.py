@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils.rnn import pack_sequence
 
 import placer
@@ -84,17 +85,28 @@ def test_a_module_is_moved_however_deep_it_is() -> None:
     assert only_device([model]) == META
 
 
-def test_optimizer_state_follows_and_groups_stay() -> None:
-    model = nn.Linear(2, 2)
-    optimizer = torch.optim.Adam(model.parameters())
-    model(torch.ones(1, 2)).sum().backward()
+@pytest.fixture
+def _by_content() -> Iterator[None]:
+    """Parameters stay the same objects on their way to the meta device, as on that to an accelerator."""
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    yield
+    torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+@pytest.mark.usefixtures("_by_content")
+def test_optimizer_state_follows_its_parameters_and_groups_stay() -> None:
+    """Of two models, one is moved: the state of the other stays beside it."""
+    moved, stays = nn.Linear(2, 2), nn.Linear(2, 2)
+    optimizer = torch.optim.Adam([*moved.parameters(), *stays.parameters()])
+    (moved(torch.ones(1, 2)) + stays(torch.ones(1, 2))).sum().backward()
     optimizer.step()
     parameters = [id(p) for g in optimizer.param_groups for p in g["params"]]
-    step = optimizer.state[model.weight]["step"]
-    move_optimizer(optimizer, META)
-    state = optimizer.state[model.weight]
-    assert state["exp_avg"].device == state["exp_avg_sq"].device == META
-    assert state["step"] is step  # a counter the host reads stays on the host
+    step = optimizer.state[moved.weight]["step"]
+    relocate(make_workload(moved, (1, 2), optimizer=optimizer), optimizer, "meta")
+    for model, there in ((moved, META), (stays, torch.device("cpu"))):
+        state = optimizer.state[model.weight]
+        assert state["exp_avg"].device == state["exp_avg_sq"].device == there
+    assert optimizer.state[moved.weight]["step"] is step  # a counter the host reads stays on the host
     assert [id(p) for g in optimizer.param_groups for p in g["params"]] == parameters
 
 
@@ -107,7 +119,7 @@ def test_training_continues_on_the_accelerator_with_the_same_parameter_objects()
     before = list(model.parameters())
     device = torch.device(machine.accelerators()[0])
     move_modules([model], device)
-    move_optimizer(optimizer, device)
+    move_optimizer(optimizer)
     assert all(a is b for a, b in zip(before, model.parameters(), strict=True))
     model(torch.randn(8, 4, device=device)).sum().backward()
     optimizer.step()
@@ -148,28 +160,17 @@ def test_a_copy_of_pageable_memory_is_waited_for(monkeypatch: pytest.MonkeyPatch
 
 
 def test_counters_of_a_fused_optimizer_go_with_its_state() -> None:
-    model = nn.Linear(2, 2)
-    optimizer = torch.optim.Adam(model.parameters())
-    optimizer.state[model.weight] = {"step": torch.ones(()), "exp_avg": torch.ones(2, 2)}
-    optimizer.param_groups[0]["capturable"] = True
-    move_optimizer(optimizer, META)
-    assert {value.device for value in optimizer.state[model.weight].values()} == {META}
-    beside = torch.optim.Adam(nn.Linear(2, 2, device="meta").parameters())
-    parameter = beside.param_groups[0]["params"][0]
-    beside.state[parameter] = {"exp_avg": torch.ones(2, 2)}
-    move_optimizer(beside)  # next to its parameters
-    assert beside.state[parameter]["exp_avg"].device == META
+    optimizer = torch.optim.Adam(nn.Linear(2, 2, device="meta").parameters())
+    parameter = optimizer.param_groups[0]["params"][0]
+    for capturable, where in ((False, "cpu"), (True, "meta")):
+        optimizer.state[parameter] = {"step": torch.ones(()), "exp_avg": torch.ones(2, 2)}
+        optimizer.param_groups[0]["capturable"] = capturable
+        move_optimizer(optimizer)
+        state = optimizer.state[parameter]
+        assert (state["exp_avg"].device.type, state["step"].device.type) == ("meta", where)
 
 
 # --- onto a device, or back -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def _by_content() -> Iterator[None]:
-    """Parameters stay the same objects on their way to the meta device, as on that to an accelerator."""
-    torch.__future__.set_swap_module_params_on_conversion(True)
-    yield
-    torch.__future__.set_swap_module_params_on_conversion(False)
 
 
 def trained() -> tuple[nn.Module, torch.optim.Optimizer, Workload]:
@@ -225,8 +226,8 @@ def test_what_a_device_refuses_is_put_back(
     values = [t.clone() for t in held(model, optimizer)]
     real: dict[str, Any] = {"move_modules": move_modules, "move_optimizer": move_optimizer}
 
-    def half_way(what: Any, device: torch.device) -> None:
-        real[fails_at](what, device)
+    def half_way(*given: Any) -> None:
+        real[fails_at](*given)
         assert "meta" in devices(model, optimizer)
         raise error
 
@@ -248,6 +249,58 @@ def test_what_a_device_refuses_is_put_back(
     with pytest.raises(type(error)):
         relocate_or_stay(workload, optimizer, "meta", allowed=None)
     assert devices(model, optimizer) == {"cpu"}
+
+
+@pytest.mark.filterwarnings("ignore:.*jit:DeprecationWarning", "ignore:.*torch.jit")
+@pytest.mark.parametrize("make", [
+    lambda: torch.jit.script(nn.BatchNorm1d(2)), lambda: torch.jit.trace(nn.BatchNorm1d(2).eval(), torch.ones(3, 2)),
+    lambda: nn.BatchNorm1d(2),
+], ids=["scripted", "traced", "a module"])  # fmt: skip
+def test_modules_that_keep_their_tensors_elsewhere_are_put_back(
+    make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TorchScript keeps parameters and buffers in C++; without its content moved, a parameter is a new object."""
+    model = make()
+    held = [*model.parameters(), *model.buffers()]
+
+    def half_way(modules: Any, device: torch.device) -> None:
+        for module in modules:
+            module.to(device)
+        assert {t.device for t in (*model.parameters(), *model.buffers())} == {META}
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(moving, "move_modules", half_way)
+    refused = relocate_or_stay(make_workload(model, (4, 2)), None, "meta", allowed=("cpu", "meta"))
+    assert refused is not None
+    assert refused.home == "cpu"
+    now = [*model.parameters(), *model.buffers()]
+    assert all(a is b for a, b in zip(now, held, strict=True))
+    assert {t.device.type for t in now} == {"cpu"}
+
+
+def test_a_device_that_placer_device_names_gets_all_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it refuses is raised, as nothing else was allowed, with everything where it was."""
+    model, optimizer, workload = trained()
+
+    def refused(optimizer: torch.optim.Optimizer) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(moving, "move_optimizer", refused)
+    with pytest.raises(torch.OutOfMemoryError):
+        relocate(workload, optimizer, "meta")
+    assert devices(model, optimizer) == {"cpu"}
+
+
+def test_where_torch_lets_nobody_see_a_parameter_s_memory_a_move_is_refused() -> None:
+    """Under fake tensors, in which nothing can be moved; what is there already is."""
+    model = nn.Linear(2, 2)
+    workload = make_workload(model, (1, 2))
+    with FakeTensorMode():
+        assert relocate_or_stay(workload, None, "cpu", allowed=None) is None
+        refused = relocate_or_stay(workload, None, "meta", allowed=("cpu", "meta"))
+    assert refused is not None
+    assert "FakeTensor" in refused.reason
+    assert model.weight.device.type == "cpu"
 
 
 @pytest.mark.usefixtures("_by_content")

@@ -57,6 +57,8 @@ def tensors_in(nest: Any) -> list[Tensor]:
 
 def _stored(tensor: Tensor) -> int:
     count = 1
+    if tensor.layout is torch.sparse_coo:
+        return tensor._values().nbytes + tensor._indices().nbytes
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         count *= size if stride else min(size, 1)
     return count * tensor.element_size()

@@ -38,10 +38,11 @@ class SimTensor(Tensor):
 
     @staticmethod
     def __new__(cls, inner: Tensor, allocation: Allocation, owner: Device) -> SimTensor:
+        block = inner.layout is torch.strided  # and not sparse
+        place = {"strides": inner.stride(), "storage_offset": inner.storage_offset()} if block else {}
         result: SimTensor = Tensor._make_wrapper_subclass(
-            cls, inner.shape, strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype,
-            device=torch.device("sim", 0),
-        )  # fmt: skip
+            cls, inner.shape, dtype=inner.dtype, layout=inner.layout, device=torch.device("sim", 0), **place
+        )
         result.numbers = inner
         result.allocation = allocation
         result.owner = owner
@@ -173,13 +174,19 @@ def _reshape_in_place(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _wrapped(result: Tensor, operands: list[SimTensor], owner: Device) -> SimTensor:
-    """The operand itself where an op returns it, a tensor on the same memory for a view, else a new one."""
+    """The operand itself where an op returns it, a tensor on the same memory for a view, else a new one.
+
+    A sparse tensor has the memory of its values, which are among the operands of the op that makes it.
+    """
+    if result.layout is not torch.strided:
+        return SimTensor(result, operands[-1].allocation, owner)
     address = result.untyped_storage().data_ptr()
     for operand in operands:
         if operand.numbers is result:
             return operand
     for operand in operands:
-        if address and operand.numbers.untyped_storage().data_ptr() == address:
+        block = operand.numbers.layout is torch.strided
+        if block and address and operand.numbers.untyped_storage().data_ptr() == address:
             return SimTensor(result, operand.allocation, operand.owner)
     return fresh(result, owner)
 

@@ -1,0 +1,251 @@
+"""What goes along with a model that moves, what stays where it was, and what a rank of several calls its device."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from simulated.device import Device
+from simulated.spec import SPEC
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.data import DataLoader, TensorDataset
+
+import placer
+from placer import PlacerWarning, machine
+from placer.decision import ranks
+from placer.placement import moving
+from placer.profile.profile import SCHEMA, DeviceFit, Profile
+
+Assemble = Callable[..., Sequence[Device]]
+
+
+def faster_on(fast: str) -> Profile:
+    """A profile made by hand, in which one of the two kinds of device is far the faster one."""
+    slow_cpu, slow_sim = (3e-3, 1e-6) if fast == "sim" else (1e-6, 3e-3)
+    cpu = {"dispatch_seconds": slow_cpu, "flops/float32": 1e10, "bytes_per_second": 1e10}
+    sim = {
+        "dispatch_seconds": slow_sim, "flops/float32": 1e11, "bytes_per_second": 1e11, "launch_seconds": slow_sim,
+        "issue_seconds": slow_sim, "sync_seconds": 1e-6, "context_seconds": 1e-3, "first_call_seconds": 1e-6,
+        "copy/h2d/pageable/bytes_per_second": 1e8, "copy/h2d/pageable/seconds_per_tensor": 1e-5,
+        "copy/h2d/pinned/bytes_per_second": 1e10, "copy/h2d/pinned/seconds_per_tensor": 1e-6,
+        "copy/d2h/pageable/bytes_per_second": 1e8, "copy/d2h/pageable/seconds_per_tensor": 1e-5,
+    }  # fmt: skip
+    width = {"base": 0.05, "ops": 0.0}
+    fits = DeviceFit("cpu", torch.get_num_threads(), cpu, {}, {}, width), DeviceFit("sim", 1, sim, {}, {}, width)
+    return Profile(
+        schema=SCHEMA, created="2026-01-02T03:04:05+00:00", fingerprint=machine.fingerprint(), samples=(), fits=fits,
+        noise={}, warnings=(), complete=True, seconds=10.0,
+    )  # fmt: skip
+
+
+def chosen(model: nn.Module, fast: str = "sim", **options: Any) -> placer.Placement:
+    return placer.choose(model, (4, 8), profile=faster_on(fast), **options)
+
+
+# --- optimizer state --------------------------------------------------------------------------------------------------
+
+
+def test_state_of_parameters_that_stay_stays_with_them(device: Device) -> None:
+    """Of two models with one optimizer that has state, each can be moved, and the next step runs."""
+    a, b = nn.Linear(8, 3), nn.Linear(8, 3)
+    optimizer = torch.optim.Adam([*a.parameters(), *b.parameters()])
+    (a(torch.ones(2, 8)) + b(torch.ones(2, 8))).sum().backward()
+    optimizer.step()
+    placement = chosen(a, optimizer=optimizer)
+    assert placement.decision.device == "sim"
+    assert optimizer.state[a.weight]["exp_avg"].device.type == "sim"
+    assert optimizer.state[b.weight]["exp_avg"].device.type == "cpu"
+    (a(placement.to(torch.ones(2, 8))).cpu() + b(torch.ones(2, 8))).sum().backward()
+    optimizer.step()
+
+
+# --- the loss ---------------------------------------------------------------------------------------------------------
+
+
+class Centers(nn.Module):
+    """A loss that learns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.centers = nn.Parameter(torch.ones(3))
+
+    def forward(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (output - self.centers).square().mean() + nn.functional.cross_entropy(output, target)
+
+    def distance(self, output: torch.Tensor, target: torch.Tensor, *, scale: float = 1.0) -> torch.Tensor:
+        return scale * self.forward(output, target)
+
+
+def in_a_partial() -> tuple[nn.Module, Any]:
+    centers = Centers()
+    return centers, functools.partial(centers.distance, scale=2.0)
+
+
+def weighted() -> nn.Module:
+    return nn.CrossEntropyLoss(weight=torch.ones(3))
+
+
+LOSSES: dict[str, Callable[[], tuple[nn.Module, Any]]] = {
+    "a weighted loss": lambda: (loss := weighted(), loss), "one that learns": lambda: (loss := Centers(), loss),
+    "a bound method": lambda: (loss := Centers(), loss.distance), "a partial function": in_a_partial,
+}  # fmt: skip
+CLASSES = torch.zeros(4, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_the_loss_goes_where_its_model_goes_and_comes_back_with_it(kind: str, device: Device) -> None:
+    model = nn.Linear(8, 3)
+    module, loss = LOSSES[kind]()
+    optimizer = torch.optim.Adam([*model.parameters(), *module.parameters()])
+    for fast in ("sim", "cpu", "sim"):
+        placement = chosen(model, fast, loss=loss, target=CLASSES, optimizer=optimizer)
+        assert placement.decision.device == fast
+        assert {t.device.type for t in (*module.parameters(), *module.buffers())} == {fast}
+        optimizer.zero_grad()
+        loss(model(placement.to(torch.randn(4, 8))), placement.to(CLASSES)).backward()
+        optimizer.step()
+
+
+def test_the_loss_is_back_where_it_was_when_the_device_refuses(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, loss = nn.Linear(8, 3), Centers()
+    optimizer = torch.optim.Adam([*model.parameters(), *loss.parameters()])
+    loss(model(torch.randn(4, 8)), CLASSES).backward()
+    optimizer.step()
+    centers, values = loss.centers, loss.centers.detach().clone()
+
+    def refused(optimizer: torch.optim.Optimizer) -> None:
+        assert loss.centers.device.type == "sim"
+        raise torch.OutOfMemoryError("sim out of memory")
+
+    monkeypatch.setattr(moving, "move_optimizer", refused)
+    with pytest.warns(PlacerWarning, match="the move to sim failed") as caught:
+        placement = chosen(model, loss=loss, target=CLASSES, optimizer=optimizer)
+    assert len(caught) == 1
+    assert placement.decision.device == "cpu"
+    assert loss.centers is centers
+    assert torch.equal(centers, values)
+    loss(model(torch.randn(4, 8)), CLASSES).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_real_steps_are_timed_with_a_copy_of_the_loss(kind: str, device: Device) -> None:
+    model = nn.Linear(8, 3)
+    module, loss = LOSSES[kind]()
+    optimizer = torch.optim.Adam([*model.parameters(), *module.parameters()])
+    before = [tensor.clone() for tensor in (*module.parameters(), *module.buffers())]
+    timed = placer.explain(
+        model, (4, 8), loss=loss, target=CLASSES, optimizer=optimizer, devices=["cpu", "sim"],
+        profile=faster_on("sim"), options=placer.Options(measure="always"),
+    )  # fmt: skip
+    assert set(timed.measured) == {"cpu", "sim"}
+    after = [*module.parameters(), *module.buffers()]
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert {tensor.device.type for tensor in after} == {"cpu"}
+
+
+# --- what refuses to be looked at -------------------------------------------------------------------------------------
+
+
+def test_under_fake_tensors_the_answer_holds_or_the_model_stays_with_one_warning(device: Device) -> None:
+    """A mode in which no real tensor may be touched."""
+    for fast, reason in (("cpu", "cpu: a step takes"), ("sim", "cpu: the move to sim failed")):
+        model = nn.Linear(8, 2)
+        with FakeTensorMode(), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            placement = chosen(model, fast)
+        assert placement.decision.device == "cpu"
+        assert placement.reason.startswith(reason)
+        assert len([w for w in caught if w.category is PlacerWarning]) == (fast == "sim")
+        assert model.weight.device.type == "cpu"
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_batches_of_graphs_and_jagged_rows_arrive_where_dense_ones_are_staged(device: Device) -> None:
+    """A graph network's batch is its nodes and a sparse adjacency."""
+    nodes, adjacency = torch.randn(4, 8), torch.eye(4).to_sparse()
+    jagged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    placement = chosen(nn.Linear(8, 2))
+    assert placement._staging is not None
+    assert placement._staging.pays(nodes.nbytes, 1)
+    for x, neighbours, rows in placement.batches([(nodes, adjacency, jagged)] * 2):
+        assert x.device.type == neighbours.device.type == rows.device.type == "sim"
+        assert torch.equal(torch.sparse.mm(neighbours, x).cpu(), nodes)
+        assert rows.is_nested
+
+
+def test_a_loader_is_used_alike_on_both_devices(device: Device) -> None:
+    data = TensorDataset(torch.arange(8.0).view(4, 2))
+    for fast in ("cpu", "sim"):
+        placement = chosen(nn.Linear(8, 3), fast)
+        assert placement.decision.device == fast
+        made = placement.batches(torch.full((2,), float(number)) for number in range(3))
+        assert made
+        first = next(made)  # type: ignore[call-overload]
+        assert (first.device.type, first.cpu().tolist()) == (fast, [0.0, 0.0])
+        assert [batch.cpu().tolist() for batch in made] == [[1.0, 1.0], [2.0, 2.0]]
+        listed: Any = placement.batches([torch.zeros(1), torch.ones(1)])
+        assert (len(listed), listed[1].device.type, listed[-1].item()) == (2, fast, 1.0)
+        assert [batch.item() for batch in reversed(listed)] == [1.0, 0.0]
+        assert not placement.batches([])
+        loader = DataLoader(data, batch_size=2)
+        moved: Any = placement.batches(loader)
+        assert isinstance(moved, DataLoader)
+        moved.epoch = 3
+        assert loader.epoch == moved.epoch == 3  # type: ignore[attr-defined]
+        assert [x.device.type for x, in moved] == [fast, fast]
+        with pytest.raises(TypeError, match="not an iterator"):
+            next(moved)
+
+
+# --- ranks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _second_rank(assemble: Assemble, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This is the second of two processes, on a machine with two accelerators."""
+    assemble(SPEC, SPEC)
+    monkeypatch.setattr(ranks, "_store", lambda: None)
+    for name, value in (("WORLD_SIZE", "2"), ("LOCAL_RANK", "1"), ("RANK", "1")):
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("_second_rank")
+@pytest.mark.parametrize(("devices", "expected"), [
+    (None, "sim:1"), (["cpu", "sim"], "sim:1"), ("sim", "sim:1"), (torch.device("sim"), "sim:1"),
+    (iter(["cpu", "sim"]), "sim:1"), (["sim:0"], "sim"), (torch.device("sim", 0), "sim"), (["sim:1"], "sim:1"),
+    ("cpu", "cpu"),
+])  # fmt: skip
+def test_a_kind_of_device_is_the_rank_s_own_one(devices: Any, expected: str) -> None:
+    """A number that the user gave is the user's."""
+    model = nn.Linear(8, 2)
+    placement = chosen(model, devices=devices)
+    assert placement.decision.device == expected
+    assert machine.normal_device(str(model.weight.device)) == expected
+
+
+@pytest.mark.usefixtures("_second_rank")
+@pytest.mark.parametrize(("value", "expected"), [("sim", "sim:1"), ("sim:0", "sim"), ("cpu", "cpu")])
+def test_so_it_is_where_the_environment_names_it(
+    value: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLACER_DEVICE", value)
+    model = nn.Linear(8, 2)
+    assert chosen(model).decision.device == expected
+    assert machine.normal_device(str(model.weight.device)) == expected
+
+
+def test_outside_of_a_run_it_is_the_first_one(assemble: Assemble, monkeypatch: pytest.MonkeyPatch) -> None:
+    assemble(SPEC, replace(SPEC, name="other"))
+    monkeypatch.setenv("LOCAL_RANK", "1")  # left over: there is one process
+    assert chosen(nn.Linear(8, 2), devices=["cpu", "sim"]).decision.device == "sim"
