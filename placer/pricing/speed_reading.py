@@ -26,15 +26,15 @@ import torch
 
 from placer import machine
 from placer import profile as profiles
-from placer.errors import PlacerError
+from placer.errors import PlacerError, is_out_of_memory
 from placer.pricing.speeds import CpuSpeeds, beside, unread
 from placer.profile import Profile
 from placer.tracing import without_compiler
 
 #: What the speeds depend on besides the number of threads and the profile.
 _FIELDS = ("cpu", "cpu_version", "cpu_instructions", "cores", "torch")
-#: Seconds that the new process may take, nearly all of them to import torch.
-_LIMIT_SECONDS = 30.0
+#: Seconds that the new process may take, nearly all of them to import torch: 4 where Python keeps nothing compiled.
+_LIMIT_SECONDS = 60.0
 
 
 def cpu_speeds(facts: Mapping[str, Any], nearest: Profile, threads: int) -> CpuSpeeds:
@@ -157,7 +157,13 @@ def answer(request: Mapping[str, Any]) -> None:
     without_compiler()
     torch.set_num_threads(request["threads"])
     nearest = profiles.load_cached(request["profile"])
-    speeds = beside(nearest, machine.measure_speeds(), request["threads"])
+    try:
+        measured = machine.measure_speeds()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        sys.exit("no memory is left for it")
+    speeds = beside(nearest, measured, request["threads"])
     print(msgspec.json.encode(speeds).decode())
 
 

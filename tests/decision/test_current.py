@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import placer
 from placer import decision as deciding
 from placer import profile
+from placer.decision import current
 from placer.pricing import CpuSpeeds, speed_reading
 from placer.profile import Profile
 
@@ -126,3 +127,22 @@ def test_optimizer_state_is_moved_every_time(calibrated: Profile) -> None:
     optimizer.state[weight] = {"exp_avg": Elsewhere()}
     choose(model, optimizer=optimizer)
     assert optimizer.state[weight]["exp_avg"] == "moved to cpu"
+
+
+@pytest.mark.parametrize("arguments", [{}, {"what_if": "T4"}, {"profile": "intel-xeon-avx512-2-core"}])
+def test_what_goes_wrong_with_a_profile_is_an_error_of_placers(
+    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise FileNotFoundError("/proc/cpuinfo")
+
+    monkeypatch.setattr(current, "estimated_profile", fail)
+    monkeypatch.setattr(current, "named_profile", fail)
+    with pytest.raises(placer.PlacerError, match="FileNotFoundError: /proc/cpuinfo"):
+        placer.explain(net(), (4, 8), **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"what_if": 3}, {"profile": 3}, {"profile": [None, 3]}])
+def test_what_names_no_profile_is_a_wrong_argument(arguments: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="must be a path, a name, a Profile or None, not 3"):
+        placer.explain(net(), (4, 8), **arguments)
