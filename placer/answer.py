@@ -137,7 +137,11 @@ class Placement:
         )
 
     def to(self, x: Any) -> Any:
-        """``x`` with every tensor in it on the device: a tensor, module or any nest; other leaves stay as they are."""
+        """``x`` with every tensor in it on the device: a tensor, module or any nest; all else stays as it is.
+
+        An object moves by its own ``to`` if that takes a device and it holds tensors; ``to`` of another kind is not
+        called.
+        """
         return move(x, self.device)
 
     def host(self, x: Any) -> Any:
@@ -147,7 +151,8 @@ class Placement:
     def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
         """The batches of ``loader``, on the device, copied beside the computation where that was measured to be faster.
 
-        On the CPU this is ``loader`` itself. Batches come in the loader's order, none is fetched ahead of time.
+        On the CPU this is ``loader`` itself, elsewhere what answers as it does: ``iter``, ``next``, ``len``, ``[]``,
+        ``bool``, ``isinstance`` and attributes. Batches come in the loader's order, none is fetched ahead of time.
         """
         if self.device.type == "cpu":
             return loader

@@ -147,10 +147,11 @@ def choose(
         batch_shape: another name of ``batch``; give one of the two.
         mode: ``"train"`` or ``"infer"``; None reads ``model.training``. A step function that runs backward trains.
         loss: a callable on the output, or on the output and ``target``. None: the output's own ``loss`` if it has one,
-            else a sum over its floating tensors. Training only.
+            else a sum over its floating tensors. Training only; one with weights (a module, or a bound method or
+            partial function of one) moves along.
         target: what ``loss`` compares the output with, given as ``batch`` is; of losses of classes a shape like
             ``(32,)`` is that of their indices. It is copied to the device with the batch.
-        optimizer: an instance or a name, ``"adam"`` when None. Training only; an instance's state moves along.
+        optimizer: an instance or a name, ``"adam"`` when None. Training only; an instance's state moves with its parameters.
         steps: how many steps will follow; one-time costs are spread over them. None: a long run.
         data: where batches live: ``"host"`` (each one is copied), ``"pinned"`` or ``"device"``.
         outputs: where those of an inference go: ``"host"`` or ``"device"``; None: they stay where data stay.

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 MAX_DEPTH = 12
 #: Holds no tensor of a batch, or those of all batches. What a proxy stands for may be gone, so it comes first: asking
 #: for its class would raise.
-_ATOMS = (weakref.ProxyType, weakref.CallableProxyType, str, bytes, int, float, complex, type(None), type, nn.Module,
+_ATOMS = (weakref.ProxyType, weakref.CallableProxyType, str, bytes, int, float, complex, type(None), type,
           types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType, torch.dtype, torch.device,
           torch.UntypedStorage, torch.TypedStorage, DataLoader, Dataset)  # fmt: skip
 _SEQUENCES = (tuple, list, UserList, deque, set, frozenset)
@@ -73,7 +73,7 @@ def tensors(value: Any) -> Iterator[Tensor]:
     ahead = [(value, MAX_DEPTH)]
     while ahead:
         item, depth = ahead.pop()
-        if isinstance(item, _ATOMS) or id(item) in met:
+        if isinstance(item, (*_ATOMS, nn.Module)) or id(item) in met:
             continue
         if isinstance(item, Tensor):
             yield item
@@ -97,9 +97,11 @@ def moves_itself(value: Any) -> bool:
     Its ``to`` takes a device, and it holds tensors or says which device it is on. That of a physical quantity takes a
     unit, that of a time a zone: nobody calls those here.
     """
+    if isinstance(value, _ATOMS):
+        return False
     if isinstance(value, (Tensor, nn.Module)):
         return True
-    if isinstance(value, _ATOMS) or not _takes_device(type(value)):
+    if not _takes_device(type(value)):
         return False
     return next(tensors(value), None) is not None or isinstance(getattr(value, "device", None), torch.device)
 
@@ -189,11 +191,17 @@ class _Walk:
 
 
 def _shallow_copy(value: Any) -> Any:
-    """Another container with the same content, that can be written to; None where there can be none."""
+    """Another container like ``value`` to write other content to; None where there can be none."""
     if isinstance(value, Mapping) and not isinstance(value, (dict, UserDict)):
         # What holds its content in an attribute would share it with a copy by ``copy.copy``.
         clone = value.copy() if callable(getattr(value, "copy", None)) else None
         return clone if type(clone) is type(value) and hasattr(clone, "__setitem__") else None
+    if isinstance(value, set):  # whose copy its class would make, from what it may not take
+        return _with_attributes(set.__new__(type(value)), value)
+    if isinstance(value, deque):
+        clone = deque.__new__(type(value))
+        deque.__init__(clone, value, value.maxlen)
+        return _with_attributes(clone, value)
     return copy.copy(value)  # keeps attributes too: a state_dict carries its format in one
 
 
@@ -230,7 +238,11 @@ def _rebuilt_unchangeable(value: Any, items: list[Any]) -> Any:
     kind = type(value)
     if kind in (tuple, frozenset) or hasattr(kind, "n_sequence_fields"):  # what torch.max returns is written in C
         return kind(items)
-    made = (tuple if isinstance(value, tuple) else frozenset).__new__(kind, items)
+    return _with_attributes((tuple if isinstance(value, tuple) else frozenset).__new__(kind, items), value)
+
+
+def _with_attributes(made: Any, value: Any) -> Any:
+    """``made``, of the class of ``value``, with the attributes that ``value`` has."""
     if hasattr(value, "__dict__"):
         vars(made).update(vars(value))
     return made

@@ -12,6 +12,7 @@ import torch
 from accelerate import Accelerator
 
 import placer
+from placer import machine
 from placer.integrations import loops
 
 
@@ -19,8 +20,9 @@ def accelerator_args(model: torch.nn.Module, batch: Any, **options: Any) -> dict
     """The arguments of ``Accelerator`` among ``options``, with ``cpu`` as it is where ``model`` finishes first.
 
     Nothing is moved: ``prepare`` does that. Call this before the first ``Accelerator``: the process keeps the device it
-    is made for. A ``cpu`` of your own stays, and so does ``mixed_precision="fp16"``, which accelerate runs on a GPU
-    only: then nothing is predicted. Else the decision is an INFO record of the logger ``placer``.
+    is made for. accelerate knows accelerators by their kind, so one that is not the process's current one becomes that.
+    A ``cpu`` of your own stays, and so does ``mixed_precision="fp16"``, which accelerate runs on a GPU only: then
+    nothing is predicted. Else the decision is an INFO record of the logger ``placer``.
 
     Args:
         model: the model, before ``prepare``.
@@ -41,5 +43,7 @@ def accelerator_args(model: torch.nn.Module, batch: Any, **options: Any) -> dict
         return own
     if precision == "bf16":
         workload.setdefault("autocast", torch.bfloat16)
-    placement = placer.choose(model, batch, move=False, **workload)
-    return {**own, "cpu": placement.device.type == "cpu"}
+    device = placer.choose(model, batch, move=False, **workload).device
+    if device.index is not None and machine.current_device(device.type) != machine.normal_device(str(device)):
+        torch.get_device_module(device).set_device(device)  # accelerate takes no number, but the current one
+    return {**own, "cpu": device.type == "cpu"}

@@ -17,7 +17,9 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainingArguments, default_data_collator
 
 import placer
+from placer import machine
 from placer.answer import Placement
+from placer.decision import ranks
 from placer.integrations import loops
 
 #: What the Trainer's loops cost around a step with an update, one without, and one of evaluation, in Python functions
@@ -54,10 +56,11 @@ def training_args(
 ) -> dict[str, Any]:  # fmt: skip
     """The ``arguments`` for ``TrainingArguments``, with ``use_cpu`` as it is where the whole run finishes first.
 
-    What is priced is the ``job`` of the same arguments; the decision is an INFO record of the logger ``placer``. A
-    ``use_cpu`` of your own stays, and so does ``fp16``, which the Trainer runs on a GPU only: then nothing is
-    predicted. Of what ``job`` cannot price there is one PlacerWarning, and the default rule decides. Call this before
-    ``TrainingArguments``, which fix the device of the process.
+    What is priced is the ``job`` of the same arguments, on the CPU and on the first accelerator, which the Trainer
+    takes; the decision is an INFO record of the logger ``placer``. A ``use_cpu`` of your own stays, and so does
+    ``fp16``, which the Trainer runs on a GPU only: then nothing is predicted. Of what ``job`` cannot price there is one
+    PlacerWarning, and the default rule decides. Call this before ``TrainingArguments``, which fix the device of the
+    process.
 
     Raises TypeError for an argument that ``TrainingArguments`` do not have.
     """
@@ -69,7 +72,9 @@ def training_args(
         job, model, train_dataset, eval_dataset, data_collator=data_collator, optimizer=optimizer, loading=loading,
         **arguments,
     )  # fmt: skip
-    return {**arguments, "use_cpu": loops.choose_job(run, [model]).device.type == "cpu"}
+    # The Trainer takes the first accelerator whichever is free, and in a distributed run that of the rank.
+    devices = None if ranks.distributed() else ("cpu", *machine.accelerators()[:1])
+    return {**arguments, "use_cpu": loops.choose_job(run, [model], devices=devices).device.type == "cpu"}
 
 
 class _Checked(torch.nn.Module):

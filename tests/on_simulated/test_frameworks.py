@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 from simulated.device import Device
+from simulated.spec import SPEC
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import placer
-from placer import profile
+from placer import machine, profile
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -70,6 +72,24 @@ def test_accelerate_is_told_not_to_stay_on_the_cpu(device: Device) -> None:
     assert next(model.parameters()).device.type == "cpu"
 
 
+def test_accelerate_takes_the_accelerator_that_was_chosen(
+    assemble: Callable[..., Sequence[Device]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows no number: it takes the process's current one."""
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    from placer.integrations.accelerate import accelerator_args
+
+    devices = assemble(SPEC, SPEC, SPEC)
+    monkeypatch.setattr(machine, "known_free_memory", lambda name: SPEC.memory if name == "sim:1" else 1 << 20)
+    assert accelerator_args(Wide(2), (1, 64), optimizer="sgd", mode="train", steps=1) == {"cpu": True}
+    assert not any(device.initialized for device in devices)
+    assert accelerator_args(Wide(), (2048, 64), optimizer="sgd", mode="train") == {"cpu": False}
+    assert torch.ones(1, device="sim").device == torch.device("sim:1")
+    given = accelerator_args(Wide(), (2048, 64), optimizer="sgd", mode="train", devices=["sim:2", "cpu"])
+    assert given == {"cpu": False}
+    assert torch.ones(1, device="sim").device == torch.device("sim:2")
+
+
 class WithLoss(nn.Module):
     """Computes its own loss, as the Trainer needs it."""
 
@@ -89,6 +109,23 @@ def test_the_trainer_is_told_not_to_stay_on_the_cpu(device: Device) -> None:
     own = {"per_device_train_batch_size": 2048, "num_train_epochs": 100}
     assert training_args(WithLoss(), data, **own) == {**own, "use_cpu": False}
     assert training_args(WithLoss(), data, use_cpu=True, **own) == {**own, "use_cpu": True}
+
+
+def test_of_several_accelerators_the_trainer_is_asked_about_the_one_it_takes(
+    assemble: Callable[..., Sequence[Device]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one, also where that is full and another one is not."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from placer.integrations.transformers import training_args
+
+    assemble(SPEC, SPEC)
+    data = [{"x": x, "labels": y} for x, y in zip(*rows(2048), strict=True)]
+    own = {"per_device_train_batch_size": 2048, "num_train_epochs": 100}
+    for full, use_cpu in (("sim", True), ("sim:1", False)):
+        monkeypatch.setattr(
+            machine, "known_free_memory", lambda name, full=full: 1 << 10 if name == full else SPEC.memory
+        )
+        assert training_args(WithLoss(), data, **own) == {**own, "use_cpu": use_cpu}
 
 
 @pytest.fixture
