@@ -14,6 +14,7 @@ from typing import NamedTuple
 from placer.pricing.dependent import dependent_loads
 from placer.pricing.families import FAMILIES, family_of, parameter_updates
 from placer.pricing.families.products import OPS_IN_TIME_STEP, recurrent_launches, time_steps, variant
+from placer.pricing.op_amounts import quantized
 from placer.pricing.op_table import NOTHING, effort
 from placer.pricing.work import SUFFIX, Work, converted, kernel_of, largest, op_of, repeats
 from placer.profile import DeviceFit
@@ -147,6 +148,8 @@ def describe(call: OpCall, context: Context) -> Work:
     floats = (t.dtype for t in (*call.outputs, *call.inputs) if "float" in t.dtype)
     dtype = complex_ones[0] if complex_ones else next(floats, "float32")
     other_dtype, moved = converted(call), family.moved_bytes(call)
+    # Packed weights are no parameters of the step.
+    footprint = context.footprint_bytes + (quantized(call).packed if family.name == "quantized" else 0.0)
     forward = call.phase in ("forward", "loss")
     return Work(
         family=family.name,
@@ -154,7 +157,7 @@ def describe(call: OpCall, context: Context) -> Work:
         dtype=f"{dtype}+{other_dtype}" if other_dtype else dtype,
         flops=flops,
         bytes=moved,
-        sizes=(*map(float, sizes), float(context.footprint_bytes), float(context.kinds), 0.0, 0.0),
+        sizes=(*map(float, sizes), float(footprint), float(context.kinds), 0.0, 0.0),
         flags=(
             *flags,
             float(call.kept_bytes > 0),

@@ -16,6 +16,7 @@ from placer.pricing.families.family import cut
 from placer.pricing.families.loops import CORE_CACHE, ITEM, evaluates
 from placer.pricing.families.products import variant
 from placer.pricing.framework import framework_seconds
+from placer.pricing.op_table import QUANTIZED
 from placer.pricing.prediction import Bound, PricedTrace
 from placer.pricing.work import Work
 from placer.profile import DeviceFit
@@ -37,7 +38,9 @@ _DESCRIBED = _MULTIPLYING | {"normalization", "optimizer", "pooling", "softmax"}
 
 def has_physics(work: Work) -> bool:
     """Whether it is known what an op does, so that its price is no guess: by the table of ops, or by its family."""
-    return work.effort is not None or work.family in _DESCRIBED
+    if work.effort is not None:
+        return work.effort.kind != QUANTIZED
+    return work.family in _DESCRIBED
 
 
 def arithmetic(work: Work) -> str:

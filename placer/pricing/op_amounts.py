@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from placer.tracing import OpCall, TensorSpec
 
@@ -353,3 +353,81 @@ def projected(call: OpCall, _flops: float) -> tuple[float, float]:
     """Rows x width x classes of a layer and its loss in one."""
     rows_, weight = call.inputs[:2]
     return float(rows_.numel * weight.shape[0]), 0.0
+
+
+class Quantized(NamedTuple):
+    """What a layer of 8-bit weights does.
+
+    Attributes:
+        products: multiply-adds.
+        numbers: activations that are quantized, and results that are scaled.
+        gated: numbers that pass through the gates of recurrent layers, in float32.
+        packed: elements of packed weights that are no operands of the call.
+        steps: time steps of all layers, each a product of the input and one of the state; 0 of other layers.
+        turns: times that all weights are read: time steps, or once.
+    """
+
+    products: float
+    numbers: float
+    gated: float = 0.0
+    packed: float = 0.0
+    steps: float = 0.0
+    turns: float = 1.0
+
+
+#: Gates of a recurrent layer by what its op's name holds.
+_GATES = {"lstm": 4.0, "gru": 3.0, "rnn_tanh": 1.0, "rnn_relu": 1.0}
+
+
+def quantized(call: OpCall) -> Quantized:
+    """What a call of a quantized linear layer, convolution or recurrent layer does, by its operands and results.
+
+    Raises IndexError where these are not such a layer's.
+    """
+    data, result = call.inputs[0], call.outputs[0]
+    gates = next((n for name, n in _GATES.items() if name in call.op), 0.0)
+    if gates:
+        return _quantized_recurrent(call, gates)
+    numbers = float(data.numel + result.numel)
+    if "conv" in call.op:
+        walked = data if "transpose" in call.op else result
+        return Quantized(float(walked.numel * math.prod(call.inputs[1].shape[1:])), numbers)
+    width = result.shape[-1]
+    return Quantized(float(data.numel * width), numbers, packed=float(data.shape[-1] * width))
+
+
+def _quantized_recurrent(call: OpCall, gates: float) -> Quantized:
+    data, result = call.inputs[0], call.outputs[0]
+    # Of packed sequences, the sizes of the batches come before the state.
+    state = next((t for t in call.inputs[1:] if t.dtype == data.dtype), data)
+    width, hidden = data.shape[-1], state.shape[-1]
+    rows = data.numel / max(width, 1)
+    stacked = directions = turns = 1.0
+    if "_cell" not in call.op:
+        stacked, directions = float(state.shape[0]), result.shape[-1] / hidden
+        turns = max(rows / state.shape[1], 1.0)
+    # The input and the state of every layer and direction; layers but the first read the states of those before.
+    read = directions * width + (stacked - directions) * directions * hidden + stacked * hidden
+    made = gates * hidden * stacked
+    weights = gates * hidden * read
+    return Quantized(rows * weights, rows * (read + 2.0 * made), rows * made, weights, turns * stacked, turns)
+
+
+#: Cycles of a core that such layers take besides their products, in FBGEMM: for each number that is quantized or
+#: scaled, each number of a gate, each time step, and each call, whose packed weights Python hands over.
+_A_NUMBER, _A_GATE, _A_STEP, _A_CALL = 1.25, 7.0, 45e3, 50e3
+#: The same of convolutions, in oneDNN, and of numbers that are quantized or read back alone.
+_A_NUMBER_OF_IMAGES, _A_CONVOLUTION, _A_NUMBER_ALONE = 0.4, 1e5, 0.5
+
+
+def quantized_products(call: OpCall, _flops: float) -> tuple[float, float]:
+    """Multiply-adds, and cycles of all else."""
+    does = quantized(call)
+    if "conv" in call.op:
+        return does.products, _A_NUMBER_OF_IMAGES * does.numbers + _A_CONVOLUTION
+    return does.products, _A_NUMBER * does.numbers + _A_GATE * does.gated + _A_STEP * does.steps + _A_CALL
+
+
+def quantized_numbers(call: OpCall, _flops: float) -> tuple[float, float]:
+    """No multiply-adds, and cycles."""
+    return 0.0, _A_NUMBER_ALONE * elements(call, 0.0)[0]

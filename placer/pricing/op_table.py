@@ -26,7 +26,8 @@ class Line(NamedTuple):
 
     ``flops`` are for each unit of ``amount``, ``each`` for each of its starts (a row, a matrix, a pair), ``passes`` go
     over operands and results, ``again`` more over results alone. ``kernels`` is a number or a function of the call.
-    ``whole``: all of every operand is read, whatever the op's family says.
+    ``whole``: all of every operand is read, whatever the op's family says. ``cycles`` are those of ``op_cycles``, where
+    no record tells them.
     """
 
     ops: str
@@ -38,10 +39,17 @@ class Line(NamedTuple):
     kernels: float | Sequence = 1.0
     waits: float = 0.0
     whole: bool = False
+    cycles: tuple[float, float, bool] | None = None
 
 
 #: The kind of ops whose arithmetic, and time on a CPU, their families know.
 COUNTED = "counted"
+#: The kind of layers of 8-bit weights. No calibration measures them: their prices are guesses.
+QUANTIZED = "quantized"
+#: Cycles of a core for each multiply-add of 8-bit numbers, of weights in half precision, and of convolutions; all else
+#: is counted in cycles. Of an Intel Xeon with AVX-512 and VNNI, where float32 takes 2.8 times as long as 8 bits. By its
+#: AMX convolutions reach 0.0015, and VNNI would allow 0.008: they count as between (docs/dev/findings.md).
+_OF_8_BITS, _OF_HALF, _OF_CONVOLUTIONS = (0.011, 1.0, True), (0.044, 1.0, True), (0.0035, 1.0, True)
 #: The lines by kind: ops that a CPU runs alike (a typical one of each: ``calibration.measuring.op_kinds``).
 TABLE: Mapping[str, tuple[Line, ...]] = {
     "numbers": (
@@ -269,6 +277,26 @@ TABLE: Mapping[str, tuple[Line, ...]] = {
              "lstm_cell_backward gru_cell gru_cell_backward rnn_tanh_cell rnn_tanh_cell_backward rnn_relu_cell "
              "rnn_relu_cell_backward", amount.counted, kernels=amount.recurrent),
     ),
+    QUANTIZED: (
+        Line("quantized::linear quantized::linear_relu quantized::linear_leaky_relu quantized::linear_tanh "
+             "quantized::linear_dynamic quantized::linear_relu_dynamic "
+             "quantized::linear_with_input_q_dq_qweight_dq_output_fp32 "
+             "quantized::linear_with_input_q_dq_qweight_dq_relu_output_fp32 quantized_lstm quantized_gru "
+             "quantized_lstm_cell quantized_gru_cell quantized_rnn_tanh_cell quantized_rnn_relu_cell "
+             "quantized::quantized_lstm_cell_dynamic quantized::quantized_gru_cell_dynamic "
+             "quantized::quantized_rnn_tanh_cell_dynamic quantized::quantized_rnn_relu_cell_dynamic",
+             amount.quantized_products, 2, cycles=_OF_8_BITS),
+        Line("quantized::linear_dynamic_fp16 quantized::linear_relu_dynamic_fp16",
+             amount.quantized_products, 2, cycles=_OF_HALF),
+        Line("quantized::conv1d quantized::conv1d_relu quantized::conv1d_dynamic quantized::conv2d "
+             "quantized::conv2d_relu quantized::conv2d_add quantized::conv2d_add_relu quantized::conv2d_dynamic "
+             "quantized::conv3d quantized::conv3d_relu quantized::conv3d_dynamic quantized::conv_transpose1d "
+             "quantized::conv_transpose1d_dynamic quantized::conv_transpose2d quantized::conv_transpose2d_dynamic "
+             "quantized::conv_transpose3d quantized::conv_transpose3d_dynamic",
+             amount.quantized_products, 2, cycles=_OF_CONVOLUTIONS),
+        Line("quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic dequantize",
+             amount.quantized_numbers, 2, cycles=_OF_8_BITS),
+    ),
     "transforms": (
         Line("_fft_r2c _fft_c2r _fft_c2c", amount.counted, kernels=amount.dimensions),
         Line("_trilinear", amount.trilinear, 4, passes=4, kernels=amount.unrolled),
@@ -308,6 +336,8 @@ def line_of(op: str) -> tuple[str, str, Line] | None:
     space, _, name = op.rpartition("::")
     if space == "optimizer":
         name = space
+    elif op in _lines():
+        name = op
     elif name.startswith("_foreach_"):
         name = "mul"
     own = name if name in _lines() else name.rstrip("_")
@@ -323,7 +353,8 @@ def kind_of(label: str) -> str:
 
 def op_lines() -> dict[str, list[list[str]]]:
     """The names of the ops of every line whose cycles the table tells, by kind."""
-    return {kind: [line.ops.split() for line in lines] for kind, lines in TABLE.items() if kind != COUNTED}
+    told = (COUNTED, QUANTIZED)
+    return {kind: [line.ops.split() for line in lines] for kind, lines in TABLE.items() if kind not in told}
 
 
 def amounts(call: OpCall, flops: float) -> tuple[str, str, Line, float, float] | None:
@@ -357,7 +388,7 @@ def effort(call: OpCall, flops: float = 0.0, moved: float = 0.0) -> Effort | Non
     written = sum(t.touched_bytes for t in call.outputs) if line.again else 0.0
     kernels = line.kernels if isinstance(line.kernels, float | int) else line.kernels(call)
     moved = operand_bytes(call) if line.whole else moved
-    each, begun, shared = CYCLES.get(name, (0.0, 0.0, True))
+    each, begun, shared = line.cycles or CYCLES.get(name, (0.0, 0.0, True))
     return Effort(
         arithmetic, line.passes * moved + line.again * written, float(kernels), line.waits,
         width(call) * (each * units + begun * starts), shared, kind, starts,

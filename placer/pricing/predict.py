@@ -235,8 +235,9 @@ def log_sigma(priced: PricedTrace, fit: DeviceFit, step_seconds: float) -> float
     """Standard deviation of log(step seconds).
 
     The error of an op repeats wherever it runs, so errors add up linearly within a family and as squares between
-    families. ``fit.interval`` holds what a whole step adds to them, measured on generated networks. While an
-    accelerator waits for its host, doubt about its kernels is none about the step, and that about the host is.
+    families. ``fit.interval`` holds what a whole step adds to them, and how much measured ops count, measured on
+    generated networks: what is guessed counts in full. While an accelerator waits for its host, doubt about its kernels
+    is none about the step, and that about the host is.
     """
     if step_seconds <= 0.0:
         return fit.interval.get("base", 0.0)
@@ -244,11 +245,14 @@ def log_sigma(priced: PricedTrace, fit: DeviceFit, step_seconds: float) -> float
     host = sum(priced.host_seconds) + framework_seconds(priced.counts, fit.framework)
     share = 1.0 if priced.device == "cpu" or device >= host else device / host
     alone = device + host if priced.device == "cpu" else step_seconds  # what it waits for others grows with its ops
-    ops = share * doubt(priced.families, priced.seconds, priced.sigma) / max(alone, 1e-12)
+    counted = fit.interval.get("ops", 1.0)
+    sigma = [own if source == "guess" else counted * own
+             for own, source in zip(priced.sigma, priced.sources, strict=True)]  # fmt: skip
+    ops = share * doubt(priced.families, priced.seconds, sigma) / max(alone, 1e-12)
     waiting = waiting_doubt(alone, fit.rates) if priced.device == "cpu" else 0.0
     compiled = 0.0 if priced.compilation is None else priced.compilation.doubt
     issuing = (1.0 - share) * fit.interval.get(HOST_DOUBT, 0.0)
-    return math.hypot(fit.interval.get("base", 0.0), fit.interval.get("ops", 1.0) * ops, waiting, issuing, compiled)
+    return math.hypot(fit.interval.get("base", 0.0), ops, waiting, issuing, compiled)
 
 
 def doubt(families: Iterable[str], seconds: Iterable[float], sigma: Iterable[float]) -> float:

@@ -106,7 +106,8 @@ def operator(func: Any) -> Operator:
         and base not in _NOT_POINTWISE
     )
     parameters = tuple(
-        (a.name, "Tensor" in str(a.type), freeze(a.default_value), a.name in _NOISE) for a in schema.arguments
+        (a.name, "Tensor" in str(a.type) or _SCRIPTED in str(a.type), freeze(a.default_value), a.name in _NOISE)
+        for a in schema.arguments
     )
     return Operator(
         name=name,
@@ -123,6 +124,21 @@ def operator(func: Any) -> Operator:
         bare=len(schema.returns) == 1 and str(schema.returns[0].type) == "Tensor",
         plain_names=tuple(name for name, holds, _, noise in parameters if not (holds or noise)),
     )
+
+
+#: What the type of an argument begins with that is an object of TorchScript.
+_SCRIPTED = "__torch__"
+
+
+def packed_specs(value: Any) -> list[TensorSpec]:
+    """The weight of a quantized convolution and its bias, of the object that holds both packed.
+
+    Other objects are left closed: what they hold follows from the shapes of operands and results, and unpacking the
+    weight of a linear layer takes longer than a step of it.
+    """
+    if not (value._has_method("unpack") and value._has_method("dilation")):
+        return []
+    return [spec_of(tensor) for tensor in value.unpack() if tensor is not None]
 
 
 #: Types of values that are hashable as they are: most arguments.
@@ -196,11 +212,16 @@ def read_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
             continue
         elif value is None:
             (slots if holds_tensors else plain).append(None)
+        elif isinstance(value, torch.ScriptObject):
+            slots.extend(packed_specs(value))
         elif holds_tensors and isinstance(value, (list, tuple)):
             slots.append(len(value))
             for item in value:
                 if item is None:
                     slots.append(None)
+                    continue
+                if isinstance(item, torch.ScriptObject):
+                    slots.extend(packed_specs(item))
                     continue
                 slots.append(spec_of(item))
                 if item.is_meta:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from placer.pricing.families import loops, moves, parameter_updates, products
+from placer.pricing.families import loops, moves, parameter_updates, products, quantized
 from placer.pricing.families.family import PER_CORE, Family, Features
 
 __all__ = ["FAMILIES", "PER_CORE", "Family", "Features", "family_of", "parameter_updates"]
@@ -17,7 +17,7 @@ FAMILIES: Mapping[str, Family] = {
         moves.VIEW, products.MATMUL, products.CONVOLUTION, products.CONVOLUTION_BACKWARD, loops.ELEMENTWISE,
         loops.REDUCTION, loops.SOFTMAX, loops.NORMALIZATION, loops.POOLING, moves.INDEXING, products.ATTENTION,
         products.ENCODER, products.RECURRENT, products.LINEAR_ALGEBRA, products.FOURIER, loops.RANDOM, loops.SORTING,
-        parameter_updates.OPTIMIZER, moves.OTHER,
+        parameter_updates.OPTIMIZER, quantized.QUANTIZED, moves.OTHER,
     )
 }  # fmt: skip
 _FAMILY_OF = {op: family.name for family in FAMILIES.values() for op in family.ops}

@@ -55,7 +55,7 @@ _BACKWARD = 2.0
 #: Families that torch runs as a graph, and those it has kernels of its own for, in torch 2.6 to 2.14.
 _AS_GRAPH = frozenset((
     "reduction", "softmax", "matmul", "convolution", "convolution_backward", "normalization", "pooling", "attention",
-    "encoder", "recurrent", "linear_algebra", "fourier", "sorting", "other",
+    "encoder", "recurrent", "linear_algebra", "fourier", "sorting", "quantized", "other",
 ))  # fmt: skip
 _LARGE = frozenset(("convolution", "convolution_backward", "normalization", "encoder"))
 #: The families of published rows, and their ops that keep a rate of their own.

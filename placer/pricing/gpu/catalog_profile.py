@@ -54,6 +54,7 @@ _ISSUE = {
     "convolution": 32e-6, "convolution_backward": 61e-6, "normalization": 38e-6, "pooling": 19e-6,
     "indexing": 13e-6, "attention": 36e-6, "encoder": 200e-6, "recurrent": 115e-6, "linear_algebra": 80e-6,
     "fourier": 35e-6, "sorting": 35e-6, "other": 13e-6, "view": 2e-6, "optimizer": 4e-6,
+    "quantized": 13e-6,
 }  # fmt: skip
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 #: The same of ops that are far from their family: cuDNN's batch norm has descriptors to fill, other norms have none.
