@@ -151,7 +151,8 @@ def choose(
             partial function of one) moves along.
         target: what ``loss`` compares the output with, given as ``batch`` is; of losses of classes a shape like
             ``(32,)`` is that of their indices. It is copied to the device with the batch.
-        optimizer: an instance or a name, ``"adam"`` when None. Training only; an instance's state moves with its parameters.
+        optimizer: an instance or a name, ``"adam"`` when None. Training only; an instance's state moves with its
+            parameters.
         steps: how many steps will follow; one-time costs are spread over them. None: a long run.
         data: where batches live: ``"host"`` (each one is copied), ``"pinned"`` or ``"device"``.
         outputs: where those of an inference go: ``"host"`` or ``"device"``; None: they stay where data stay.

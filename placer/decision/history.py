@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.profile import data_home, replace_file
+from placer.profile.regular import open_regular, read_regular
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +47,11 @@ def record(entry: dict[str, Any]) -> str | None:
     try:
         path = history_path()
         path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
-        with os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0) as file:
+        with os.fdopen(open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab", buffering=0) as file:
             file.write(line)  # at once: the entries of several processes do not mix
             size = file.tell()
         if size > MAX_BYTES:  # what another process appends in this moment is lost
-            replace_file(path, _trimmed(path.read_bytes()))
+            replace_file(path, _trimmed(read_regular(path)))
     except (OSError, ValueError, RuntimeError) as error:
         # ValueError: a path no system takes; RuntimeError: no home directory. Training goes on without a history.
         log.debug("history entry not kept: %s", error)
@@ -89,7 +89,7 @@ def lines_with(text: str) -> list[bytes]:
 def _content() -> bytes:
     """The end of the file, of twice the size that it is trimmed to at most."""
     try:
-        with history_path().open("rb") as file:
+        with os.fdopen(open_regular(history_path()), "rb") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - 2 * MAX_BYTES, 0))
             return file.read()
     except (OSError, RuntimeError) as error:

@@ -27,6 +27,7 @@ from placer.errors import PlacerError, ProfileError, UnknownGPU, first_line
 from placer.fleets import Fleet, Machine, compare, cpu_class, work_of
 from placer.integrations.on_node import ENVIRONMENT, calibrated_here
 from placer.profile import Profile
+from placer.profile.regular import read_regular
 from placer.units import format_count, format_duration
 from placer.workload import Job, Workload, check_choice, check_devices
 
@@ -362,7 +363,7 @@ def _kept(kind: str) -> Profile | None:
 def _kinds() -> dict[str, str]:
     """The kind of every node that was asked, by the node's id."""
     try:
-        read = json.loads((_folder() / "nodes.json").read_text(encoding="utf-8"))
+        read = json.loads(read_regular(_folder() / "nodes.json"))
     except (OSError, ValueError):
         return {}
     return {str(node): str(kind) for node, kind in read.items()} if isinstance(read, dict) else {}

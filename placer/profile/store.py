@@ -19,6 +19,7 @@ from placer.errors import ProfileDamaged, ProfileError, ProfileMissing
 from placer.files import replace_file
 from placer.machine import machine_id
 from placer.profile.profile import Profile
+from placer.profile.regular import read_regular
 from placer.profile.schema import FORMAT, decode, encode
 
 #: A profile is a few MB; nothing larger than this is read.
@@ -132,8 +133,7 @@ def load(source: str | os.PathLike[str] | None = None, *, samples: bool = True) 
             if path.exists():
                 raise ProfileDamaged(f"{path} is not a file; give a profile written by: placer calibrate")
             raise ProfileMissing(_missing(source, path))
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_regular(path, MAX_BYTES + 1)
     except OSError as error:
         raise ProfileError(f"cannot read profile {path}: {error.strerror or error}") from error
     if len(data) > MAX_BYTES:

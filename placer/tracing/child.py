@@ -1,13 +1,15 @@
 """Calls a function in a forked child: whatever it does to objects, modules and global state ends with the child.
 
 Only the result comes back, pickled, or the error as a class and its message. The child never touches an accelerator,
-and neither a crash, a hang nor a lack of memory in it reaches the process that asked.
+and neither a crash, a hang nor a lack of memory in it reaches the process that asked. The function is called once at
+most: what it does outside of the process, it does once.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import faulthandler
 import gc
 import os
@@ -16,12 +18,13 @@ import random
 import select
 import signal
 import struct
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from itertools import tee
+from operator import methodcaller
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 
@@ -30,16 +33,16 @@ from placer.errors import TraceError, first_line
 from placer.tracing.isolation import numpy_random
 
 if hasattr(os, "fork"):  # not on Windows
-    from placer.tracing.unshared import hold, let_go, own_files, own_memory
+    from placer.tracing.unshared import hold, let_go, let_nobody_watch, own_files, own_memory
 
 T = TypeVar("T")
 
 #: The longest that a child may take, in seconds.
 LIMIT_SECONDS = 20.0
-#: A child that waits for a lock at two looks, so many seconds apart, may do so for ever: another thread held it at the
-#: fork. It is ended, and the next one is forked. The last may wait, as the step itself may.
-_LOOK_SECONDS = 0.5
-_CHILDREN = 3
+#: How often the parent looks whether the child has ended, and how much memory it has taken. A look at the memory of a
+#: large process takes a while: looking takes a fifth of the time at most.
+_LOOK_SECONDS = 0.05
+_PAUSES = 4
 #: The share of the free memory that a child may take.
 _MEMORY_SHARE = 0.9
 #: The length of what a child sends comes first.
@@ -62,10 +65,8 @@ class NoChild(Exception):
     """No child can be forked here, or a forked one could not run a backward pass."""
 
 
-#: Set once a child found that torch's autograd does not work in it, which then holds for the life of the process: a
-#: backward pass beside an accelerator has started threads for it, and the engine remembers a fork after that. What it
-#: needs them for is work on an accelerator, which no child does.
-_autograd_refuses = False
+#: As the C library's ``fork``, but it runs no handlers: glibc 2.34 and musl 1.2.2, POSIX 2024. None where it has none.
+_FORK_ALONE = getattr(ctypes.PyDLL(None), "_Fork", None) if hasattr(os, "fork") else None
 
 
 def call(
@@ -81,15 +82,11 @@ def call(
         TookTooLong: the child took longer than ``limit_seconds``, and was ended.
         TraceError: of the class that the function raised, with its message; for any other exception TraceError itself.
     """
-    global _autograd_refuses
     if not hasattr(os, "fork"):
         raise NoChild
     deadline = (time.monotonic() if began is None else began) + limit_seconds
-    kind, value = _first_answer(function, deadline, limit_seconds)
-    if kind == "no autograd" and not _autograd_refuses:
-        _autograd_refuses = True
-        kind, value = _first_answer(function, deadline, limit_seconds)
-    if kind == "no autograd":
+    kind, value = _asked(function, deadline, limit_seconds)
+    if kind == "no child":
         raise NoChild
     if kind == "result":
         result: T = value
@@ -100,31 +97,19 @@ def call(
 # --- the parent -------------------------------------------------------------------------------------------------------
 
 
-class _Locked(Exception):
-    """The child waits for a lock."""
-
-
-def _first_answer(function: Callable[[], object], deadline: float, limit_seconds: float) -> tuple[str, Any]:
-    """What the first child answers that does not wait for a lock."""
-    for _ in range(_CHILDREN - 1):
-        with contextlib.suppress(_Locked):
-            return _asked(function, deadline, limit_seconds, may_wait=False)
-    return _asked(function, deadline, limit_seconds, may_wait=True)
-
-
-def _asked(
-    function: Callable[[], object], deadline: float, limit_seconds: float, *, may_wait: bool
-) -> tuple[str, Any]:
-    """What one child answers."""
+def _asked(function: Callable[[], object], deadline: float, limit_seconds: float) -> tuple[str, Any]:
+    """What a child answers."""
     state = random.getstate()  # Python seeds its generator anew in every child
+    most_bytes = int(_MEMORY_SHARE * machine.memory("cpu")[0])
     reading, writing = os.pipe()
     held = hold()
     try:
         with _numpy_at_rest():
-            pid = _fork_unnoticed() if _autograd_refuses else os.fork()
+            unnoticed = _FORK_ALONE is not None and _autograd_has_threads()
+            pid = _forked_unnoticed() if unnoticed else os.fork()
         if pid == 0:
-            _in_child(function, writing, state, limit_seconds)
-    except (OSError, NoChild) as error:  # no further process is allowed
+            _in_child(function, writing, state, limit_seconds, most_bytes)
+    except OSError as error:  # no further process is allowed
         os.close(reading)
         os.close(writing)
         raise NoChild from error
@@ -133,35 +118,46 @@ def _asked(
     _lead_a_group(pid)
     os.close(writing)
     try:
-        answer = _received(reading, pid, deadline, may_wait)
+        answer = _received(reading, pid, deadline, most_bytes)
+        if answer is None and time.monotonic() >= deadline:
+            raise TookTooLong(_too_long(pid, limit_seconds))
     finally:
         os.close(reading)
         status = _buried(pid)
-    if answer is not None:
-        return answer
-    if time.monotonic() >= deadline:
-        raise TookTooLong(f"tracing one step takes longer than {limit_seconds:g} s here; give a smaller batch")
-    raise Ended(f"the step ends the process that it runs in{_how(status)}, here one that only traces it")
+    if answer is None:
+        raise Ended(f"the step ends the process that it runs in{_how(status)}, here one that only traces it")
+    return answer
 
 
-def _fork_unnoticed() -> int:
+def _autograd_has_threads() -> bool:
+    """Whether a backward pass beside an accelerator has started threads for torch's autograd.
+
+    Its engine refuses to work in a child from then on, where a handler of its own saw the fork. What it needs them for
+    is work on an accelerator, which no child does.
+    """
+    names = Path("/proc/self/task").glob("*/comm")  # none outside of Linux
+    with contextlib.suppress(OSError):  # a thread that has just ended
+        return any(name.read_bytes().startswith(b"pt_autograd") for name in names)
+    return False
+
+
+def _forked_unnoticed() -> int:
     """As ``os.fork``, but no library's own handler runs, torch's engine's among them.
 
-    Nor does glibc then wait for its own locks (those of malloc, say): a child that meets one taken is followed by
-    another. Raises NoChild where the C library has no such fork.
+    Nor does glibc then wait for its own locks (those of malloc, say).
+
+    Between the three calls no other thread of Python may run: the child would wait for it for ever, and the parent,
+    from Python 3.12 on, holds a lock of the interpreter's. So they happen in one call, inside of which only functions
+    written in C run.
     """
-    fork = getattr(ctypes.PyDLL(None), "_Fork", None)  # glibc 2.34 and musl 1.2.2, POSIX 2024
-    if fork is None:
-        raise NoChild
-    ctypes.pythonapi.PyOS_BeforeFork()
-    pid: int = fork()
-    if pid == 0:
-        ctypes.pythonapi.PyOS_AfterFork_Child()
-        return pid
-    ctypes.pythonapi.PyOS_AfterFork_Parent()
+    python, call = ctypes.pythonapi, methodcaller("__call__")
+    afterwards = {True: python.PyOS_AfterFork_Child, False: python.PyOS_AfterFork_Parent}
+    pids, same_pids = tee(map(_FORK_ALONE, map(call, [python.PyOS_BeforeFork])))  # it ignores its argument
+    are_children = map((0).__eq__, same_pids)
+    (pid, _), *_ = list(zip(pids, map(call, map(afterwards.__getitem__, are_children)), strict=False))
     if pid < 0:
         raise OSError("no process could be forked")
-    return pid
+    return int(pid)
 
 
 @contextlib.contextmanager
@@ -172,26 +168,31 @@ def _numpy_at_rest() -> Iterator[None]:
         yield
 
 
-def _received(reading: int, pid: int, deadline: float, may_wait: bool) -> tuple[str, Any] | None:
-    """What the child sent; None where it ended or hung before it had sent all of it.
+def _received(reading: int, pid: int, deadline: float, most_bytes: int) -> tuple[str, Any] | None:
+    """What the child sent; None where it ended, or took too long, before it had sent all of it.
 
-    Raises _Locked where it only waits for a lock, unless it may.
+    Raises TraceError where it takes more memory than ``most_bytes``.
     """
     poll = select.poll()
     poll.register(reading, select.POLLIN)
     data = bytearray()
     wanted = _HEADER.size
-    waited: _Look | None = None
+    ended, pause = False, _LOOK_SECONDS
     while len(data) < wanted:
         left = deadline - time.monotonic()
         if left <= 0:
             return None
-        if not poll.poll(min(left, _LOOK_SECONDS) * 1e3):
-            before, waited = waited, _look_at(pid)
-            if waited is not None and waited.ended:  # a process of its own may still hold the pipe
+        if not poll.poll(0 if ended else min(left, pause) * 1e3):
+            if ended:  # a process of its own may still hold the pipe
                 return None
-            if waited is not None and waited.locked and waited == before and not may_wait:
-                raise _Locked
+            ended = _has_ended(pid)  # what it sent before that is still to be read
+            began = time.monotonic()
+            if _private_bytes(pid) > most_bytes:
+                raise TraceError(
+                    f"the step needs more memory than there is free here ({most_bytes / 2**30:.3g} GB can be taken); "
+                    "give a smaller batch"
+                )
+            pause = max(_LOOK_SECONDS, _PAUSES * (time.monotonic() - began))
             continue
         part = os.read(reading, 1 << 20)
         if not part:
@@ -203,22 +204,38 @@ def _received(reading: int, pid: int, deadline: float, may_wait: bool) -> tuple[
     return answer
 
 
-class _Look(NamedTuple):
-    """A child at one moment, with the CPU time in ticks that it has had."""
-
-    ended: bool
-    locked: bool
-    ticks: int
-
-
-def _look_at(pid: int) -> _Look | None:
-    """None where nobody can tell, as outside Linux."""
+def _has_ended(pid: int) -> bool:
+    """Whether the child has, without taking its status."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        return False
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        waits_in = Path(f"/proc/{pid}/wchan").read_text()
-    except OSError:
-        return None
-    return _Look(fields[0] == "Z", fields[0] == "S" and "futex" in waits_in, int(fields[11]) + int(fields[12]))
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # something else has taken its status
+        return True
+
+
+def _private_bytes(pid: int) -> int:
+    """The memory that the child alone has: what it allocated, and the pages of its parent that it wrote to.
+
+    The latter are copied then, which no limit of the system counts. 0 outside of Linux, where nobody may ask.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it has ended
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_Dirty:"))
+
+
+def _too_long(pid: int, limit_seconds: float) -> str:
+    said = f"tracing one step takes longer than {limit_seconds:g} s here"
+    with contextlib.suppress(OSError):
+        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S":
+            return (
+                f"{said}, as it waits for something: the process that traces it has no other threads, and no workers, "
+                "of the one that asks, and the locks that those hold stay held; leave what waits for them out of the "
+                "step, or ask before they start"
+            )
+    return f"{said}; give a smaller batch"
 
 
 def _lead_a_group(pid: int) -> None:
@@ -245,11 +262,14 @@ def _how(status: int | None) -> str:
 # --- the child --------------------------------------------------------------------------------------------------------
 
 
-def _in_child(function: Callable[[], object], writing: int, state: Any, limit_seconds: float) -> NoReturn:
+def _in_child(
+    function: Callable[[], object], writing: int, state: Any, limit_seconds: float, most_bytes: int
+) -> NoReturn:
     """Call the function, send what comes of it, and end: no handler, buffer or thread of the parent's is run again."""
     try:
         random.setstate(state)
         _stand_alone(writing, limit_seconds)
+        _limit_memory(most_bytes)
         _send(writing, _answer(function))
     finally:
         os._exit(1)
@@ -258,8 +278,7 @@ def _in_child(function: Callable[[], object], writing: int, state: Any, limit_se
 def _stand_alone(writing: int, limit_seconds: float) -> None:
     """Let go of all that the process shares with its parent, but the pipe to it."""
     _lead_a_group(0)
-    sys.settrace(None)
-    sys.setprofile(None)
+    let_nobody_watch()
     faulthandler.disable()
     gc.disable()
     signal.set_wakeup_fd(-1)
@@ -273,7 +292,6 @@ def _stand_alone(writing: int, limit_seconds: float) -> None:
     own_memory()
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # the first to go where memory runs out
-    _limit_memory()
     _leave_accelerators_alone()
     torch.set_num_threads(1)  # the threads of OpenMP's pool were not forked
 
@@ -295,15 +313,14 @@ def _leave_accelerators_alone() -> None:
             setattr(torch.optim.Optimizer, name, lambda _optimizer: None)
 
 
-def _limit_memory() -> None:
+def _limit_memory(most_bytes: int) -> None:
     """Have allocations fail here before the system has to end a process."""
     try:
         import resource
 
         now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        limit = now + int(_MEMORY_SHARE * machine.memory("cpu")[0])
-        most = resource.getrlimit(resource.RLIMIT_AS)[1]
-        resource.setrlimit(resource.RLIMIT_AS, (limit if most < 0 else min(limit, most), most))
+        limit, hard = now + most_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (limit if hard < 0 else min(limit, hard), hard))
     except (ImportError, OSError, ValueError):  # not Linux
         return
 
@@ -313,7 +330,14 @@ def _answer(function: Callable[[], object]) -> tuple[str, Any]:
         return "result", function()
     except BaseException as error:  # noqa: BLE001 - the boundary to the user's code, SystemExit included
         if not _autograd_works():
-            return "no autograd", None
+            return "no child", None
+        cause = error.__cause__ if isinstance(error, TraceError) and error.__cause__ is not None else error
+        if _asks_the_parent(cause):
+            return "error", TraceError(
+                f"the step takes something from a worker process, a pipe or a socket ({type(cause).__name__}: "
+                f"{first_line(cause)}), which the process that traces it does not have; take that before the step, and "
+                "give it to the step as an argument, such as its batch"
+            )
         if isinstance(error, TraceError):
             return "error", type(error)(str(error))
         return "error", TraceError(f"tracing the step failed with {type(error).__name__}: {first_line(error)}")
@@ -326,6 +350,29 @@ def _autograd_works() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _asks_the_parent(error: BaseException) -> bool:
+    """Whether an error comes of what the child cannot have: a pipe or socket that leads nowhere here, and processes
+    that are not its own, with which ``multiprocessing`` refuses to deal."""
+    chain: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and following not in chain:
+        chain.append(following)
+        following = following.__cause__ or following.__context__
+    return any(
+        isinstance(link, EOFError) or getattr(link, "errno", None) == errno.ENOTSOCK
+        or _raised_in(link).partition(".")[0] == "multiprocessing"
+        for link in chain
+    )  # fmt: skip
+
+
+def _raised_in(error: BaseException) -> str:
+    """The module that raised an error."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return "" if traceback is None else str(traceback.tb_frame.f_globals.get("__name__"))
 
 
 def _send(writing: int, answer: tuple[str, Any]) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import sysconfig
 import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -23,7 +24,7 @@ from placer.workload import Workload, unwrap
 T = TypeVar("T")
 
 _ATOMS = (str, bytes, int, float, complex, type(None), type, types.ModuleType, torch.dtype, torch.device)
-_CONTAINERS = (dict, OrderedDict, defaultdict, list, tuple, set, deque)
+_CONTAINERS = (dict, list, tuple, set, deque)
 #: A longer container is not searched (a replay buffer, not a list of modules).
 _LONGEST = 10_000
 #: The walk ends after this many objects.
@@ -34,6 +35,9 @@ _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "
 
 class Reachable:
     """Walks from a function through closures, globals it names, what it is bound to, containers and objects.
+
+    It goes by the types of objects, and calls no method of theirs: an object may say that it is of another class, or
+    raise where it is asked.
 
     ``modules`` maps names to modules, without those that are part of another. ``tensors`` are all others than the
     modules' parameters and buffers.
@@ -47,34 +51,38 @@ class Reachable:
         stack: list[tuple[Any, str]] = [(value, name) for name, value in reversed(roots.items())]
         while stack and len(self._seen) < _OBJECTS:
             value, name = stack.pop()
-            if not isinstance(value, _ATOMS) and id(value) not in self._seen:
+            if type(value) in weakref.ProxyTypes:
+                value = _referent(value)
+            if not issubclass(type(value), _ATOMS) and id(value) not in self._seen:
                 self._seen[id(value)] = value
                 stack.extend(reversed(list(self._inside(value, name))))
         parts = {id(m) for root in self.modules.values() for m in root.modules() if m is not root}
         self.modules = {name: root for name, root in self.modules.items() if id(root) not in parts}
 
     def _inside(self, value: Any, name: str) -> Iterable[tuple[Any, str]]:
-        if isinstance(value, Tensor):
+        kind = type(value)
+        if issubclass(kind, Tensor):
             self.tensors.append(value)
             return ()
-        if isinstance(value, nn.Module):
+        if issubclass(kind, nn.Module):
             return self._module(value, name)
-        if isinstance(value, torch.optim.Optimizer):
+        if issubclass(kind, torch.optim.Optimizer):
             self.optimizers.append(value)
-        if isinstance(value, _CONTAINERS):
-            items = value.values() if isinstance(value, dict) else value
-            return [(item, name) for item in items] if len(value) <= _LONGEST else ()
-        if isinstance(value, functools.partial):
+        for container in _CONTAINERS:
+            if issubclass(kind, container):
+                return [(item, name) for item in _items(value, container)]
+        if issubclass(kind, functools.partial):
             return [(v, name) for v in (value.func, *value.args, *value.keywords.values())]
-        if isinstance(value, types.MethodType):
+        if issubclass(kind, types.MethodType):
             return [(value.__self__, name), (value.__func__, name)]
-        if isinstance(value, types.FunctionType):
+        if issubclass(kind, types.FunctionType):
             return self._function(value)
-        if not isinstance(getattr(value, "__dict__", None), dict):
+        attributes = _attributes(value)
+        if attributes is None:
             return ()
-        held = [(item, key) for key, item in value.__dict__.items()]
-        call = getattr(type(value), "__call__", None)  # noqa: B004 - the function itself is wanted
-        return [*held, (call, name)] if isinstance(call, types.FunctionType) else held
+        held = [(item, key) for key, item in attributes.items()]
+        call = getattr(kind, "__call__", None)  # noqa: B004 - the function itself is wanted
+        return [*held, (call, name)] if type(call) is types.FunctionType else held
 
     def _module(self, module: nn.Module, name: str) -> Iterator[tuple[Any, str]]:
         taken = self.modules
@@ -98,6 +106,30 @@ class Reachable:
             yield from ((names[name], name) for name in dict.fromkeys(_names(code)) if name in names)
         yield function.__defaults__, function.__name__
         yield function.__kwdefaults__, function.__name__
+
+
+def _items(value: Any, container: type) -> list[Any]:
+    """What is in an object of a subclass of ``container``; none where it is long."""
+    if container.__len__(value) > _LONGEST:  # type: ignore[attr-defined]
+        return []
+    return list(dict.values(value) if container is dict else container.__iter__(value))  # type: ignore[attr-defined]
+
+
+def _attributes(value: Any) -> dict[str, Any] | None:
+    """A copy of an object's ``__dict__``, which another thread may change; None where it has none, or raises."""
+    try:
+        attributes = value.__dict__
+    except Exception:  # noqa: BLE001 - the boundary to any object
+        return None
+    return dict.copy(attributes) if issubclass(type(attributes), dict) else None
+
+
+def _referent(proxy: Any) -> Any:
+    """What a proxy stands for; None where that is gone."""
+    try:
+        return proxy.__init__.__self__
+    except Exception:  # noqa: BLE001 - the boundary to any object
+        return None
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""What a forked process shares with its parent outside of its own memory, and what other threads keep alive there."""
+"""What a forked process shares with its parent outside of its own memory, and what other threads keep alive there.
+
+And who watches it: debuggers and profilers of the parent, which nobody answers in a child.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import mmap
 import os
 import stat
 import sys
+import tempfile
 import threading
 import weakref
 from itertools import accumulate, chain, repeat, takewhile
@@ -18,23 +22,40 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-#: More shared memory than this, in bytes, is not copied: it cannot be written to.
+#: More shared memory than this, in bytes, is not copied, and no more of files: it cannot be written to.
 _MOST_COPIED = 1 << 28
 _MAP_FIXED = 0x10
 
 
+def let_nobody_watch() -> None:
+    """No tracer, profiler or debugger of the parent is called, and ``breakpoint()`` does nothing."""
+    for module in (sys, threading):
+        module.settrace(None)  # type: ignore[attr-defined]
+        module.setprofile(None)  # type: ignore[attr-defined]
+    sys.breakpointhook = lambda *_, **__: None
+    monitoring = getattr(sys, "monitoring", None)  # Python 3.12
+    if monitoring is None:
+        return
+    for tool in range(6):
+        if monitoring.get_tool(tool) is not None:  # it stays in use: a step may switch its own events on
+            monitoring.set_events(tool, monitoring.events.NO_EVENTS)
+            for event in set(vars(monitoring.events).values()) - {monitoring.events.NO_EVENTS}:
+                monitoring.register_callback(tool, event, None)  # as events of single functions stay on
+
+
 def own_files(keep: int) -> None:
-    """Pipes and sockets, all but ``keep``, and files open for writing lead nowhere; other files have their own offset.
+    """Pipes and sockets, all but ``keep``, and files open for writing alone lead nowhere. Other files are the child's.
 
     What is read from a pipe would be missing in the parent, as would the lines of a file that both read.
     """
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    nowhere, left = os.open(os.devnull, os.O_RDWR), _MOST_COPIED
     for number in _open_files():
         if number not in (keep, nowhere) and (number <= 2 or _is_shared(number)):
-            replacement = _reopened(number) if number > 2 else None
-            os.dup2(nowhere if replacement is None else replacement, number, inheritable=False)
-            if replacement is not None:
-                os.close(replacement)
+            own, copied_bytes = _own_file(number, left) if number > 2 else (None, 0)
+            os.dup2(nowhere if own is None else own, number, inheritable=False)
+            left -= copied_bytes
+            if own is not None:
+                os.close(own)
     sys.stdin = sys.stdout = sys.stderr = os.fdopen(nowhere, "r+", encoding="utf-8")
 
 
@@ -54,16 +75,42 @@ def _is_shared(number: int) -> bool:
     return not (stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISDIR(mode))
 
 
-def _reopened(number: int) -> int | None:
-    """The file once more, at the same offset, for reading only; None where it is no file or not open for reading."""
+def _own_file(number: int, most_copied: int) -> tuple[int | None, int]:
+    """The same file at the same offset, which it does not share; None where it is no file or not open for reading.
+
+    One that is open for writing too is a copy, which is gone with the child. Where it has more than ``most_copied``
+    bytes, it can only be read. Returns the number of bytes copied as well.
+    """
     try:
-        if not stat.S_ISREG(os.fstat(number).st_mode) or fcntl.fcntl(number, fcntl.F_GETFL) & os.O_WRONLY:
-            return None
-        again = os.open(f"/proc/self/fd/{number}", os.O_RDONLY)
-        os.lseek(again, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
-    except OSError:  # not Linux
-        return None
-    return again
+        flags = fcntl.fcntl(number, fcntl.F_GETFL)
+        status = os.fstat(number)
+        if not stat.S_ISREG(status.st_mode) or flags & os.O_WRONLY:
+            return None, 0
+        copied = bool(flags & os.O_RDWR) and status.st_size <= most_copied
+        own = _copied_file(number, flags & os.O_APPEND) if copied else os.open(_path_of(number), os.O_RDONLY)
+        if not copied and not os.path.samestat(os.fstat(own), status):  # another one has its name by now
+            os.close(own)
+            return None, 0
+        os.lseek(own, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
+    except OSError:  # no name leads to it, or there is no room for a copy
+        return None, 0
+    return own, status.st_size if copied else 0
+
+
+def _copied_file(number: int, append: int) -> int:
+    """A file without a name that has the same contents."""
+    with tempfile.TemporaryFile(buffering=0) as copy:
+        while part := os.pread(number, 1 << 20, copy.tell()):
+            copy.write(part)
+        fcntl.fcntl(copy, fcntl.F_SETFL, fcntl.fcntl(copy, fcntl.F_GETFL) | append)
+        return os.dup(copy.fileno())
+
+
+def _path_of(number: int) -> str:
+    """A path that opens the file of a descriptor anew."""
+    if hasattr(fcntl, "F_GETPATH"):  # macOS, where it is 1024 bytes at most
+        return os.fsdecode(fcntl.fcntl(number, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+    return f"/proc/self/fd/{number}"
 
 
 def own_memory() -> None:

@@ -25,6 +25,7 @@ from ray_apart import ray_apart
 from torch import nn
 
 import placer
+from placer import machine
 from placer.errors import TraceError
 from placer.profile.profile import Profile
 from placer.tracing import child, isolation, trace, trace_here, tracer
@@ -61,6 +62,11 @@ def hang() -> None:
     time.sleep(1000)
 
 
+def compute() -> None:
+    while True:
+        pass
+
+
 def hog() -> torch.Tensor:
     return torch.ones(2**50)
 
@@ -80,17 +86,107 @@ def test_a_child_that_ends_is_an_error_that_says_how(end: Callable[[], Any], sai
         child.call(end)
 
 
-def test_a_child_that_hangs_is_ended(no_children: None) -> None:
+def test_a_child_that_takes_too_long_is_ended(no_children: None) -> None:
     with pytest.raises(child.TookTooLong, match=r"longer than 0.2 s here; give a smaller batch"):
-        child.call(hang, limit_seconds=0.2)
+        child.call(compute, limit_seconds=0.2)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_a_child_that_waits_for_a_lock_of_another_thread_is_followed_by_one_that_does_not(no_children: None) -> None:
-    lock = threading.Lock()
-    lock.acquire()
-    threading.Timer(0.2, lock.release).start()
-    assert child.call(lambda: lock.acquire(timeout=100))
+def test_a_child_that_waits_for_a_lock_of_another_thread_is_ended_and_says_so(
+    no_children: None, tmp_path: Path
+) -> None:
+    lock, calls = threading.Lock(), tmp_path / "calls"
+
+    def step() -> None:
+        with calls.open("a") as file:
+            file.write("a call\n")
+        lock.acquire()
+
+    with lock, pytest.raises(child.TookTooLong, match=r"waits for something: .* locks .* ask before they start"):
+        child.call(step, limit_seconds=2)
+    assert calls.read_text() == "a call\n"
+
+
+def test_a_step_that_waits_for_a_thread_of_its_own_runs_once(no_children: None, tmp_path: Path) -> None:
+    model, calls = nn.Linear(4, 2), tmp_path / "calls"
+
+    def step(x: torch.Tensor) -> None:
+        with calls.open("a") as file:
+            file.write("a call\n")
+        thread = threading.Thread(target=time.sleep, args=(1.6,))
+        thread.start()
+        thread.join()
+        model(x).sum().backward()
+
+    assert trace(make_workload(step, (3, 4), modules=model)).mode == "train"
+    assert calls.read_text() == "a call\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_memory_of_the_parent_that_a_child_writes_to_counts(
+    no_children: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pages are copied then, without one allocation."""
+    weights = torch.ones(64 * 2**20)
+    monkeypatch.setattr(machine, "memory", lambda device: (64 * 2**20, 2**34))
+
+    def step() -> None:
+        weights.mul_(0.5)
+        hang()
+
+    with pytest.raises(TraceError, match=r"needs more memory than there is free here \(0.0562 GB .* smaller batch"):
+        child.call(step, limit_seconds=100)
+    assert weights[0] == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="needs waitid")
+def test_an_answer_is_read_that_was_sent_just_before_the_child_was_found_ended(
+    no_children: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[int] = []
+
+    def has_ended(pid: int) -> bool:
+        looked_at.append(pid)
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT) is not None
+
+    monkeypatch.setattr(child, "_has_ended", has_ended)
+    assert child.call(lambda: time.sleep(0.5)) is None
+    assert looked_at
+
+
+@pytest.mark.skipif(child._FORK_ALONE is None, reason="the C library has no fork without handlers")
+def test_a_fork_that_no_handler_sees_lets_no_other_thread_run_meanwhile() -> None:
+    """A child that lets one run waits for it for ever."""
+    done = threading.Event()
+
+    def count() -> None:
+        while not done.is_set():
+            sum(range(100))
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    for thread in threads:
+        thread.start()
+    children: set[int] = set()
+    try:
+        for _ in range(50):
+            pid = child._forked_unnoticed()
+            if pid == 0:
+                os._exit(0)
+            children.add(pid)
+        deadline = time.monotonic() + 100
+        while children and time.monotonic() < deadline:
+            children -= {pid for pid in children if os.waitpid(pid, os.WNOHANG)[0]}
+    finally:
+        sys.setswitchinterval(interval)
+        done.set()
+        for thread in threads:
+            thread.join()
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    assert not children
 
 
 class Kept:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import multiprocessing
 import os
 import socket
+import sqlite3
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +24,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import placer
 from placer.errors import TraceError
 from placer.profile.profile import Profile
-from placer.tracing import child, unshared
+from placer.tracing import child, trace, unshared
+from placer.workload import make_workload
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
@@ -90,8 +95,10 @@ def test_pipes_and_sockets_keep_what_is_in_them() -> None:
     def takes() -> Any:
         return here.recv()
 
-    with pytest.raises(TraceError, match="EOFError"):
+    with pytest.raises(TraceError, match=r"pipe or a socket \(EOFError: .* as an argument"):
         child.call(takes)
+    with pytest.raises(TraceError, match=r"pipe or a socket \(OSError: .* as an argument"):
+        child.call(lambda: one.recv(5))
     assert child.call(lambda: os.read(one.fileno(), 5)) == b""
     assert (here.recv(), one.recv(5)) == ("first", b"first")
     one.close()
@@ -106,3 +113,151 @@ def test_files_keep_their_place_and_their_contents(tmp_path: Path) -> None:
         assert read.readline() == "1\n"
         written.write("mine\n")
     assert (tmp_path / "written").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("mode", ["r+", "w+", "a+"])
+def test_a_file_open_for_both_is_read_and_written_in_a_copy(mode: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    path.write_text("old\n")
+    with path.open(mode) as file:
+        file.write("mine\n")
+        file.flush()
+        before, at = path.read_text(), file.tell()
+
+        def step() -> tuple[str, int]:
+            file.write("the child's\n")
+            end = file.tell()
+            file.seek(0)
+            return file.read(), end
+
+        assert child.call(step) == (f"{before}the child's\n", len(f"{before}the child's\n"))
+        assert (path.read_text(), file.tell()) == (before, at)
+        file.write("mine again\n")
+    assert path.read_text() == f"{before}mine again\n"
+
+
+def test_a_larger_file_than_is_copied_can_be_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unshared, "_MOST_COPIED", 6)
+    with (tmp_path / "first").open("w+b") as first, (tmp_path / "second").open("w+b") as second:
+        for file in (first, second):
+            file.write(b"four")
+            file.flush()
+        assert child.call(lambda: os.write(first.fileno(), b"more")) == 4
+        assert child.call(lambda: os.pread(second.fileno(), 9, 0)) == b"four"
+        with pytest.raises(TraceError, match="Bad file descriptor"):
+            child.call(lambda: os.write(second.fileno(), b"more"))
+
+
+def test_rows_that_a_step_writes_to_a_database_stay_in_the_child(tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / "rows.db", isolation_level=None)
+    database.execute("create table losses (value real)")
+    database.execute("insert into losses values (1.5)")
+    model = nn.Linear(4, 2)
+
+    def step(x: torch.Tensor) -> None:
+        loss = model(x).sum()
+        loss.backward()
+        database.execute("insert into losses values (?)", [loss.item()])
+
+    assert trace(make_workload(step, (3, 4), modules=model)).mode == "train"
+    assert database.execute("select * from losses").fetchall() == [(1.5,)]
+    database.close()
+    assert {path.name for path in tmp_path.iterdir()} == {"rows.db"}
+
+
+def paths_as_on_macos(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system names the file of a descriptor where it is asked for, in 1024 bytes."""
+    command, control = 50, fcntl.fcntl
+
+    def controls(number: Any, asked: int, argument: Any = 0) -> Any:
+        if asked != command:
+            return control(number, asked, argument)
+        return os.fsencode(os.readlink(f"/proc/self/fd/{number}")).ljust(len(argument), b"\0")  # noqa: PTH115
+
+    monkeypatch.setattr(fcntl, "F_GETPATH", command, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", controls)
+
+
+def test_files_are_opened_anew_by_the_path_that_macos_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "ein Name mit \u00e4"
+    path.write_text("first\nsecond\n")
+    paths_as_on_macos(monkeypatch)
+    with path.open() as file:
+        assert unshared._path_of(file.fileno()) == str(path)
+        assert os.read(file.fileno(), 6) == b"first\n"
+        assert child.call(lambda: os.read(file.fileno(), 100)) == b"second\n"
+        assert os.read(file.fileno(), 100) == b"second\n"
+
+
+def test_another_file_that_has_taken_the_path_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "read"
+    path.write_text("mine")
+    with path.open() as file:
+        (tmp_path / "other").write_text("the other's")
+        (tmp_path / "other").replace(path)
+        assert child.call(lambda: os.read(file.fileno(), 100)) == b"mine"
+        monkeypatch.setattr(unshared, "_path_of", lambda number: str(path))
+        assert child.call(lambda: os.read(file.fileno(), 100)) == b""
+
+
+def test_a_step_that_takes_its_batch_from_a_worker_is_told_to_take_an_argument(calibrated: Profile) -> None:
+    loader = DataLoader(TensorDataset(torch.ones(8, 4)), batch_size=2, num_workers=1, multiprocessing_context="fork")
+    batches, model = iter(loader), nn.Linear(4, 2)
+
+    def step() -> None:
+        model(next(batches)[0]).sum().backward()
+
+    with pytest.warns(placer.PlacerWarning, match="takes something from a worker process, .* as an argument"):
+        placer.choose(step, batch=(), modules=model, devices="cpu")
+    assert sum(1 for _ in batches) == 4
+
+
+def watched() -> int:
+    breakpoint()  # noqa: T100 - a debugger's
+    numbers = [1, 2]
+    thread = threading.Thread(target=numbers.append, args=(3,))
+    thread.start()
+    thread.join()
+    return len(numbers)
+
+
+def test_nobody_watches_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever does, such as a debugger, would wait for somebody to answer."""
+
+    def watches(*_: Any, **__: Any) -> Any:
+        time.sleep(1000)
+
+    monkeypatch.setattr(sys, "breakpointhook", watches)
+    before = threading.gettrace(), threading.getprofile()
+    threading.settrace(watches)
+    threading.setprofile(watches)
+    try:
+        assert child.call(watched) == 3
+    finally:
+        threading.settrace(before[0])
+        threading.setprofile(before[1])
+
+
+@pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="Python before 3.12 has no sys.monitoring")
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_breakpoint_of_sys_monitoring_is_not_met_in_a_child(everywhere: bool) -> None:
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
+    tool, started = next(n for n in range(6) if monitoring.get_tool(n) is None), monitoring.events.PY_START
+
+    def step() -> str | None:
+        len(os.listdir())  # noqa: PTH208 - any call
+        name: str | None = monitoring.get_tool(tool)
+        return name
+
+    monitoring.use_tool_id(tool, "debugger")
+    try:
+        monitoring.register_callback(tool, started, lambda *_: time.sleep(1000))
+        if everywhere:
+            assert child.call(lambda: (monitoring.set_events(tool, started), unshared.let_nobody_watch(), step())[2])
+        else:
+            monitoring.set_local_events(tool, step.__code__, started)
+            assert child.call(step) == "debugger"  # the step may switch events on that are its own
+    finally:
+        monitoring.set_local_events(tool, step.__code__, 0)
+        monitoring.register_callback(tool, started, None)
+        monitoring.free_tool_id(tool)
