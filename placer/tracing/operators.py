@@ -127,7 +127,7 @@ def operator(func: Any) -> Operator:
 _SCRIPTED = "__torch__"
 
 
-def packed_specs(value: torch.ScriptObject) -> list[TensorSpec]:
+def packed_specs(value: Any) -> list[TensorSpec]:
     """The weight of a quantized convolution and its bias, of the object that holds both packed.
 
     Other objects are left closed: what they hold follows from the shapes of operands and results, and unpacking the
