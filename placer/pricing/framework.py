@@ -13,8 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from placer.pricing.describe import reuse_distances
-from placer.pricing.families.parameter_updates import PREFIX
-from placer.tracing import OpCall, Trace, once_per_trace
+from placer.tracing import Trace, once_per_trace
 
 #: Seconds of an op's own work after which the framework's code has left a core's own caches.
 NEAR = 50e-6
@@ -85,8 +84,8 @@ def _counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, float]:
     shares = distance_shares([call.op for call in trace.calls], host_seconds)
     phases: dict[str, list[Sequence[float]]] = defaultdict(list)
     for call, share in zip(trace.calls, shares, strict=True):
-        phases[_phase(call)].append(share)
-    forward, backward, updated = (float(len(phases[name])) for name in ("forward", "backward", "update"))
+        phases["forward" if call.phase == "loss" else call.phase].append(share)
+    forward, backward, updated = (float(len(phases[name])) for name in ("forward", "backward", "optimizer"))
     far_forward, far_backward = (_summed(phases[name]) for name in ("forward", "backward"))
     # How much of the framework's code an op drives out of a core's own caches, on average.
     own = [min(s / NEAR, 1.0) for call, s in zip(trace.calls, host_seconds, strict=True) if call.phase != "optimizer"]
@@ -113,16 +112,6 @@ def _counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, float]:
         "update": float(updated > 0.0),
         "updated_tensor": updated,
     }
-
-
-def _phase(call: OpCall) -> str:
-    """Whose coefficients an op's Python and dispatch take: those of a whole update only where it is recorded as one.
-
-    The ops of any other update are called from Python as those of a forward pass are, and its functions are counted.
-    """
-    if call.op.startswith(PREFIX):
-        return "update"
-    return "backward" if call.phase == "backward" else "forward"
 
 
 def framework_seconds(counts: Mapping[str, float], coefficients: Mapping[str, float]) -> float:
