@@ -101,7 +101,8 @@ def moves_itself(value: Any) -> bool:
         return False
     if isinstance(value, (Tensor, nn.Module)):
         return True
-    if not _takes_device(type(value)):
+    kind: Any = type(value)
+    if not _takes_device(kind):
         return False
     return next(tensors(value), None) is not None or isinstance(getattr(value, "device", None), torch.device)
 
@@ -194,7 +195,8 @@ def _shallow_copy(value: Any) -> Any:
     """Another container like ``value`` to write other content to; None where there can be none."""
     if isinstance(value, Mapping) and not isinstance(value, (dict, UserDict)):
         # What holds its content in an attribute would share it with a copy by ``copy.copy``.
-        clone = value.copy() if callable(getattr(value, "copy", None)) else None
+        copied = getattr(value, "copy", None)
+        clone = copied() if callable(copied) else None
         return clone if type(clone) is type(value) and hasattr(clone, "__setitem__") else None
     if isinstance(value, set):  # whose copy its class would make, from what it may not take
         return _with_attributes(set.__new__(type(value)), value)

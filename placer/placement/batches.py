@@ -132,7 +132,7 @@ class MovedBatches:
             self._placer_copier.wait()
 
     @property
-    def __class__(self) -> Any:
+    def __class__(self) -> Any:  # type: ignore[misc]
         return type(self._placer_loader)
 
     def __getattr__(self, name: str) -> Any:
@@ -146,7 +146,8 @@ class MovedBatches:
 
 
 def _moving(loader: Any, copier: _Copier) -> MovedBatches:
-    moved: MovedBatches = object.__new__(_class_for(type(loader)))
+    kind: Any = type(loader)
+    moved: MovedBatches = object.__new__(_class_for(kind))
     object.__setattr__(moved, "_placer_loader", loader)
     object.__setattr__(moved, "_placer_copier", copier)
     return moved

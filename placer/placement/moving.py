@@ -145,6 +145,7 @@ class BeforeMove:
             if grad is not None and grad_data is not None:
                 _set(grad, grad_data)
             parameter.grad = grad
+        entries: Any
         for entries, values in self._named:
             for name, value in values.items():
                 if entries[name] is not value:

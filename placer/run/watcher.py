@@ -241,7 +241,8 @@ class Watcher:
 
     def _new(self, module: nn.Module, device: str) -> SeenModel | None:
         """A model that was not seen before, or one more of an architecture that was."""
-        key = (type(module), device, *(_described(name, p) for name, p in module.named_parameters()))
+        kind: Any = type(module)
+        key = (kind, device, *(_described(name, p) for name, p in module.named_parameters()))
         seen = self._alike.get(key)
         if seen is None:
             if len(self._alike) >= MOST_MODELS:
