@@ -131,8 +131,8 @@ class MovedBatches:
         with contextlib.suppress(RuntimeError):
             self._placer_copier.wait()
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
         return type(self._placer_loader)
 
     def __getattr__(self, name: str) -> Any:

@@ -64,7 +64,8 @@ def _answer(seen: SeenModel, profile: Any, what_if: str | None, explain: bool) -
     inputs = seen.usual
     if inputs.trace is None or inputs.workload is None:
         return Answer(seen, reason=inputs.refused or "it was gone before a step of it could be traced")
-    workload = replace(inputs.workload, args=_shapes(inputs.trace), steps=seen.steps or None, data=cast(Data, inputs.data))
+    data = cast(Data, inputs.data)
+    workload = replace(inputs.workload, args=_shapes(inputs.trace), steps=seen.steps or None, data=data)
     module = seen.module()
     if inputs.plain and module is not None:  # other steps of it, for advice, can be traced
         workload = replace(workload, target=module)
