@@ -174,13 +174,12 @@ def choose(
         ValueError, TypeError: a wrong argument.
         PlacerError: only under ``PLACER_STRICT=1``.
     """
-    what = checked_work(
+    what, own = checked_work(
         model, batch, options, batch_shape=batch_shape, mode=mode, loss=loss, target=target, optimizer=optimizer,
         steps=steps, data=data, outputs=outputs, autocast=autocast, modules=modules,
     )  # fmt: skip
     if not isinstance(move, bool):
         raise TypeError(f"move must be True or False, not {move!r}")
-    own = ranks.own_accelerator()
     names = check_devices(devices, own)
     if names is not None:
         check_available(names)
@@ -281,11 +280,11 @@ def explain(
         PlacerError: no usable profile (ProfileMissing, ProfileStale, UnknownGPU, ...), no trace of the step
             (TraceError), or the step could not be timed.
     """
-    what = checked_work(
+    what, own = checked_work(
         model, batch, options, batch_shape=batch_shape, mode=mode, loss=loss, target=target, optimizer=optimizer,
         steps=steps, data=data, outputs=outputs, autocast=autocast, modules=modules,
     )  # fmt: skip
-    names = check_devices(devices, ranks.own_accelerator())
+    names = check_devices(devices, own)
     measure = check_choice("measure", options.measure, ("never", "always")) == "always"
     if measure:
         check_measurable(what, profile)
@@ -294,19 +293,23 @@ def explain(
 
 def checked_work(
     model: Callable[..., Any] | Job, batch: Any, options: Options, *, batch_shape: Any, data: Data, **arguments: Any
-) -> Workload | Job:
-    """What the arguments of a step describe, or the job itself, which takes none. Raises ValueError or TypeError."""
+) -> tuple[Workload | Job, str | None]:
+    """What the arguments of a step describe, or the job itself, which takes none; and this rank's own accelerator.
+
+    Raises ValueError or TypeError.
+    """
+    own = ranks.own_accelerator()
     if not isinstance(options, Options):
         raise TypeError(f"options must be a placer.Options, not {options!r}")
     if batch is not None and batch_shape is not None:
         raise TypeError("batch and batch_shape are one argument: give only one of them")
     batch = batch_shape if batch is None else batch
     if not isinstance(model, Job):
-        return make_workload(model, batch, data=data, **arguments)
+        return make_workload(model, batch, data=data, **arguments), own
     if any(value is not None for value in (batch, *arguments.values())) or data != "host":
         raise ValueError("a Job says what to run: give batch, mode, optimizer, steps and the like to its parts")
     check_choice("threads", options.threads, ("keep",))
-    return model
+    return model, own
 
 
 def calibrate(

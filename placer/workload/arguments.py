@@ -12,6 +12,8 @@ import itertools
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import MethodType
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from placer import machine
 from placer.nest import is_namedtuple, tensors
-from placer.workload.workload import Data, Mode, Outputs, Workload, loss_modules
+from placer.workload.workload import Data, Mode, Outputs, Workload
 
 
 def make_inputs(batch: Any, model: Callable[..., Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -346,3 +348,14 @@ def _autocast(autocast: Any) -> torch.dtype | None:
     if isinstance(autocast, torch.dtype):
         raise ValueError(f"autocast must be {accepted}, not {autocast}")
     raise TypeError(f"autocast must be {accepted}, not {autocast!r}")
+
+
+def loss_modules(loss: Any) -> tuple[nn.Module, ...]:
+    """The modules with parameters or buffers in a loss: itself, that of a bound method, those of a partial function."""
+    if isinstance(loss, partial):
+        parts = (loss.func, *loss.args, *loss.keywords.values())
+        return tuple(module for part in parts for module in loss_modules(part))
+    owner = loss.__self__ if isinstance(loss, MethodType) else loss
+    if not isinstance(owner, nn.Module) or not (*owner.parameters(), *owner.buffers()):
+        return ()
+    return (owner,)

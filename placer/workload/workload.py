@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial, reduce
-from types import MethodType
+from functools import reduce
 from typing import Any, Literal
 
 import torch
@@ -132,16 +131,6 @@ def outputs_stay(data: str, outputs: str | None) -> bool:
 def _name(target: object) -> str:
     return str(getattr(target, "__name__", type(target).__name__))
 
-
-def loss_modules(loss: Any) -> tuple[nn.Module, ...]:
-    """The modules with parameters or buffers in a loss: itself, that of a bound method, those of a partial function."""
-    if isinstance(loss, partial):
-        parts = (loss.func, *loss.args, *loss.keywords.values())
-        return tuple(module for part in parts for module in loss_modules(part))
-    owner = loss.__self__ if isinstance(loss, MethodType) else loss
-    if not isinstance(owner, nn.Module) or not (*owner.parameters(), *owner.buffers()):
-        return ()
-    return (owner,)
 
 
 def loss_of(output: Any, loss: Callable[..., Any] | None, target: Any = None) -> Tensor | None:
