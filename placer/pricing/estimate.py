@@ -26,7 +26,6 @@ from placer.pricing.framework import ISSUE_RATIO
 from placer.pricing.op_table import kind_of
 from placer.pricing.predict import predict
 from placer.profile import SCHEMA, Cores, CpuSheet, DeviceFit, Profile, load, load_cached, named_cores
-from placer.profile.regular import read_regular
 from placer.tracing import trace
 from placer.workload import make_workload
 
@@ -236,7 +235,7 @@ class _Remembered(msgspec.Struct):
 def _remembered(path: Path, of: Mapping[str, Any]) -> dict[str, CpuSpeeds]:
     """The speeds that were measured of the same machine, by number of threads."""
     with suppress(OSError, ValueError):  # those of msgspec among them
-        found = msgspec.json.decode(read_regular(path), type=_Remembered)
+        found = msgspec.json.decode(profiles.read_regular(path), type=_Remembered)
         if found.of == of:
             return found.threads
     return {}

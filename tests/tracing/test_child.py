@@ -102,7 +102,7 @@ def test_a_child_that_waits_for_a_lock_of_another_thread_is_ended_and_says_so(
             file.write("a call\n")
         lock.acquire()
 
-    with lock, pytest.raises(child.TookTooLong, match="waits for something: .* locks .* ask before they start"):
+    with lock, pytest.raises(child.TookTooLong, match=r"waits for something: .* locks .* ask before they start"):
         child.call(step, limit_seconds=2)
     assert calls.read_text() == "a call\n"
 
