@@ -90,6 +90,6 @@ def test_after_a_backward_pass_steps_are_traced_in_a_child_still(device: Device)
 
 def test_a_model_that_refers_to_what_is_gone_is_traced(device: Device) -> None:
     model, gone = nn.Linear(4, 4), nn.Linear(1, 1)
-    model.parent = weakref.proxy(gone)
+    model.others = [weakref.proxy(gone)]
     del gone
     assert trace(make_workload(model.to("sim"), (3, 4), mode="train")).calls

@@ -211,8 +211,7 @@ class Loading(dict[str, Any]):
 def test_what_a_step_reaches_is_found_without_asking_its_objects() -> None:
     model = nn.Linear(4, 2)
     gone = nn.Linear(1, 1)
-    model.parent = weakref.proxy(gone)
-    model.others = [Refuses(), Loading(a=1)]
+    model.others = [weakref.proxy(gone), Refuses(), Loading(a=1)]
     del gone
     other = nn.Linear(4, 2)
     proxy = weakref.proxy(other)
