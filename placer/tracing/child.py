@@ -66,7 +66,7 @@ class NoChild(Exception):
 
 
 #: As the C library's ``fork``, but it runs no handlers: glibc 2.34 and musl 1.2.2, POSIX 2024. None where it has none.
-_FORK_ALONE = getattr(ctypes.PyDLL(None), "_Fork", None) if hasattr(os, "fork") else None
+_FORK_ALONE: Any = getattr(ctypes.PyDLL(None), "_Fork", None) if hasattr(os, "fork") else None
 
 
 def call(

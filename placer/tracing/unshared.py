@@ -30,8 +30,8 @@ _MAP_FIXED = 0x10
 def let_nobody_watch() -> None:
     """No tracer, profiler or debugger of the parent is called, and ``breakpoint()`` does nothing."""
     for module in (sys, threading):
-        module.settrace(None)  # type: ignore[attr-defined]
-        module.setprofile(None)  # type: ignore[attr-defined]
+        module.settrace(None)
+        module.setprofile(None)
     sys.breakpointhook = lambda *_, **__: None
     monitoring = getattr(sys, "monitoring", None)  # Python 3.12
     if monitoring is None:
