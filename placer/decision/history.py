@@ -13,8 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from placer.profile import data_home, replace_file
-from placer.profile.regular import open_regular, read_regular
+from placer.profile import data_home, open_regular, read_regular, replace_file
 
 log = logging.getLogger(__name__)
 

@@ -26,8 +26,7 @@ from placer.decision import Traced
 from placer.errors import PlacerError, ProfileError, UnknownGPU, first_line
 from placer.fleets import Fleet, Machine, compare, cpu_class, work_of
 from placer.integrations.on_node import ENVIRONMENT, calibrated_here
-from placer.profile import Profile
-from placer.profile.regular import read_regular
+from placer.profile import Profile, read_regular
 from placer.units import format_count, format_duration
 from placer.workload import Job, Workload, check_choice, check_devices
 

@@ -29,7 +29,6 @@ from placer import profile as profiles
 from placer.errors import PlacerError, is_out_of_memory
 from placer.pricing.speeds import CpuSpeeds, beside, unread
 from placer.profile import Profile
-from placer.profile.regular import read_regular
 from placer.tracing import without_compiler
 
 #: What the speeds depend on besides the number of threads and the profile.
@@ -77,7 +76,7 @@ class _Remembered(msgspec.Struct):
 def _remembered(path: Path, of: Mapping[str, Any]) -> dict[str, CpuSpeeds]:
     """The speeds that were read of the same machine, by number of threads."""
     with suppress(OSError, ValueError):  # those of msgspec among them
-        content = msgspec.json.decode(read_regular(path), type=_Remembered)
+        content = msgspec.json.decode(profiles.read_regular(path), type=_Remembered)
         if content.of == of:
             return content.threads
     return {}

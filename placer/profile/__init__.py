@@ -21,6 +21,7 @@ from placer.profile.profile import (
     notes,
     stale_fields,
 )
+from placer.profile.regular import open_regular, read_regular
 from placer.profile.store import (
     check_name,
     check_source,
@@ -45,7 +46,7 @@ __all__ = [
     "Profile", "SAME_CLASS_WITHIN", "SCHEMA", "Sample", "changed_fields", "check_fresh", "check_name",
     "check_source", "check_target", "cpus", "data_home", "default_path", "default_threads", "describe",
     "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported", "knowledge", "load",
-    "load_cached", "locate", "memory_of", "named_cores", "named_path", "notes", "profiles_folder", "replace_file",
-    "reported_gpu", "save", "sheet_of", "shipped", "shipped_facts", "shipped_folder", "stale_fields",
+    "load_cached", "locate", "memory_of", "named_cores", "named_path", "notes", "open_regular", "profiles_folder",
+    "read_regular", "replace_file", "reported_gpu", "save", "sheet_of", "shipped", "shipped_facts", "shipped_folder", "stale_fields",
     "working_file",
 ]  # fmt: skip

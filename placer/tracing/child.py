@@ -146,13 +146,13 @@ def _forked_unnoticed() -> int:
 
     Nor does glibc then wait for its own locks (those of malloc, say).
 
-    Between the three calls no other thread of Python may run: the child would wait for it for ever, and the parent,
-    from Python 3.12 on, holds a lock of the interpreter's. So they happen in one call, inside of which only functions
+    Between the three calls no other thread of Python may run. The child would wait for it for ever; and from Python
+    3.13 on, the parent holds a lock of the interpreter's. So they are made in one call, inside of which only functions
     written in C run.
     """
     python, call = ctypes.pythonapi, methodcaller("__call__")
     afterwards = {True: python.PyOS_AfterFork_Child, False: python.PyOS_AfterFork_Parent}
-    pids, same_pids = tee(map(_FORK_ALONE, map(call, [python.PyOS_BeforeFork])))  # it ignores its argument
+    pids, same_pids = tee(map(_FORK_ALONE, map(call, [python.PyOS_BeforeFork])))  # which ignores what it is given
     are_children = map((0).__eq__, same_pids)
     (pid, _), *_ = list(zip(pids, map(call, map(afterwards.__getitem__, are_children)), strict=False))
     if pid < 0:

@@ -23,6 +23,7 @@ from torch import nn
 import placer
 from placer import profile as profiles
 from placer.decision import history
+from placer.machine import machine_id
 from placer.profile import store
 from placer.profile.profile import Profile
 
@@ -136,15 +137,28 @@ def test_a_home_that_cannot_be_is_an_answer_and_one_warning(
 def test_a_profile_that_may_not_be_read_is_an_answer_and_one_warning(
     calibrated: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = Path.open
+    original = os.open
 
-    def denied(path: Path, mode: str = "r", *rest: Any, **named: Any) -> Any:
-        if path.name.endswith(".json"):
+    def denied(path: Any, *rest: Any, **named: Any) -> int:
+        if str(path).endswith(".json"):
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return original(path, mode, *rest, **named)
+        return original(path, *rest, **named)
 
-    monkeypatch.setattr(Path, "open", denied)
+    monkeypatch.setattr(os, "open", denied)
     os.utime(profiles.default_path(), (1, 1))  # another time stamp: what was read before is not taken
     with pytest.warns(placer.PlacerWarning, match=r"cannot read profile .*Permission denied") as seen:
         assert placer.choose(nn.Linear(4, 2), (8, 4), devices=["cpu"]).decision.device == "cpu"
     assert len(seen) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", ["history.jsonl", "speeds", "profiles"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(name: str, placer_home: Path) -> None:
+    path = placer_home / name if name == "history.jsonl" else placer_home / name / f"{machine_id()}.json"
+    path.parent.mkdir(exist_ok=True)
+    os.mkfifo(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", placer.PlacerWarning)
+        assert placer.choose(nn.Linear(4, 2), (8, 4), devices=["cpu"]).predictions
+    assert bool(history.last()) == (name != "history.jsonl")

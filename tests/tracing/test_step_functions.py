@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -183,3 +184,41 @@ def test_choose_and_explain_take_a_step_function(calibrated: Profile) -> None:
     placement = placer.choose(step, (5, 6), modules=watched[:2], devices=["cpu"])
     assert placement.confidence is not None
     assert same(before, picture(*watched))
+
+
+class Refuses:
+    """Raises where it is asked for its class or its attributes."""
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("not this one")
+
+    @property
+    def __dict__(self) -> Any:
+        raise RuntimeError("nor those")
+
+
+class Loading(dict[str, Any]):
+    """Would read a large file where its items are asked for."""
+
+    def values(self) -> Any:
+        raise OSError("no such file")
+
+    def __len__(self) -> int:
+        raise OSError("no such file")
+
+
+def test_what_a_step_reaches_is_found_without_asking_its_objects() -> None:
+    model = nn.Linear(4, 2)
+    gone = nn.Linear(1, 1)
+    model.others = [weakref.proxy(gone), Refuses(), Loading(a=1)]
+    del gone
+    other = nn.Linear(4, 2)
+    proxy = weakref.proxy(other)
+
+    def step(x: torch.Tensor) -> None:
+        (model(x) + proxy.forward(x)).sum().backward()
+
+    traced = trace(make_workload(step, (3, 4), modules=model))
+    assert traced.mode == "train"
+    assert len(traced.parameters) == 4  # those of what the live proxy stands for, too
