@@ -114,7 +114,7 @@ def test_one_line_prices_the_whole_run_and_trains(
 
     def noted(job: placer.Job, **options: Any) -> placer.JobPlacement:
         priced.append({part.name: part.count * (job.repeats or 1) for part in job.parts})
-        return choose(job, devices="cpu", **options)
+        return choose(job, **{**options, "devices": "cpu"})
 
     monkeypatch.setattr(placer, "choose", noted)
     own = {"num_train_epochs": 2, "eval_strategy": "epoch", "report_to": [], "disable_tqdm": True}
