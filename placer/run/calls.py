@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 #: What runs as ``nn.Module.__call__``.
-_CALL: types.CodeType = nn.Module._wrapped_call_impl.__code__  # type: ignore[attr-defined]
+_CALL: types.CodeType = nn.Module._wrapped_call_impl.__code__
 _PLACE = "_compiled_call_impl"
 
 
@@ -100,7 +100,7 @@ def watch(listener: Listener) -> None:
     Raises NotImplementedError where this torch calls modules in another way.
     """
     if not _watchers:
-        parameters = list(inspect.signature(nn.Module._wrapped_call_impl).parameters)  # type: ignore[attr-defined]
+        parameters = list(inspect.signature(nn.Module._wrapped_call_impl).parameters)
         as_known = _PLACE in _CALL.co_names and parameters == ["self", "args", "kwargs"]
         if not as_known or vars(nn.Module).get(_PLACE, "missing") is not None:
             raise NotImplementedError(f"torch {torch.__version__} calls modules in a way that placer does not know")

@@ -1,6 +1,6 @@
 """Workload -> Trace: the op calls of one step, found in a child process, on tensors without values or in a real run."""
 
-from placer.tracing.copies import meta_inputs, meta_model, meta_optimizer
+from placer.tracing.copies import meta_model
 from placer.tracing.operators import CHECKS, COUNTS, READS
 from placer.tracing.trace_data import (
     OpCall,
@@ -21,9 +21,7 @@ __all__ = [
     "Trace",
     "broadcast_strides",
     "dense",
-    "meta_inputs",
     "meta_model",
-    "meta_optimizer",
     "once_per_trace",
     "trace",
     "trace_here",
