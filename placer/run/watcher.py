@@ -33,7 +33,7 @@ from placer.errors import TraceError, first_line
 from placer.nest import tensors
 from placer.run import calls
 from placer.tracing import Trace, trace
-from placer.workload import Workload, unwrap
+from placer.workload import Data, Workload, unwrap
 
 #: Calls of whole models that are looked at.
 FIRST_CALLS = 100
@@ -61,7 +61,7 @@ class Inputs:
     refused: str = ""
 
     @property
-    def data(self) -> str:
+    def data(self) -> Data:
         """A tensor that comes again and again lives where the model is; others are new batches."""
         return "device" if self.count > 1 and self.same == self.count - 1 else "host"
 

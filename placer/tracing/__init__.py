@@ -1,7 +1,7 @@
 """Workload -> Trace: the op calls of one step, found in a child process, on tensors without values or in a real run."""
 
 from placer.tracing import child
-from placer.tracing.copies import meta_inputs, meta_model, meta_optimizer
+from placer.tracing.copies import meta_model
 from placer.tracing.isolation import without_compiler
 from placer.tracing.operators import CHECKS, COUNTS, READS
 from placer.tracing.trace_data import (
@@ -26,9 +26,7 @@ __all__ = [
     "broadcast_strides",
     "child",
     "dense",
-    "meta_inputs",
     "meta_model",
-    "meta_optimizer",
     "once_per_trace",
     "trace",
     "trace_here",

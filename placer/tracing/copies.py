@@ -8,7 +8,7 @@ import functools
 import sysconfig
 import types
 import weakref
-from collections import OrderedDict, defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -177,36 +177,6 @@ def meta_model(model: nn.Module) -> nn.Module:
     result: nn.Module = _deep_copy(unwrap(model), _without_values)
     _remove_hooks(result)
     return result
-
-
-def meta_inputs(nest: T) -> T:
-    """A copy of a nest of inputs without values."""
-    return _deep_copy(nest, _without_values)
-
-
-def meta_optimizer(
-    optimizer: torch.optim.Optimizer, model: nn.Module, copied: nn.Module
-) -> torch.optim.Optimizer | None:
-    """An optimizer of the same class and settings over its part of ``model``, in the copy; None where it has none.
-
-    Without state, hooks, and the ``step`` that a scheduler wrapped: those would keep the original alive.
-    """
-    copies = {id(own): copy for own, copy in zip(unwrap(model).parameters(), copied.parameters(), strict=True)}
-    groups = []
-    for group in optimizer.param_groups:
-        found = [copies[id(parameter)] for parameter in group["params"] if id(parameter) in copies]
-        if found:
-            groups.append({**group, "params": found})
-    if not groups:
-        return None
-    clone = object.__new__(type(optimizer))
-    for name, value in vars(optimizer).items():
-        if name.startswith("_optimizer_") and isinstance(value, dict):
-            clone.__dict__[name] = OrderedDict()
-        elif name != "step":
-            clone.__dict__[name] = value
-    clone.param_groups, clone.state = groups, defaultdict(dict)
-    return clone
 
 
 def _deep_copy(original: T, convert: Callable[[Tensor], Tensor]) -> T:
