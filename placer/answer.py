@@ -278,7 +278,7 @@ class PlacementBuilder:
         refused = self._move(placement, table, apart) if self.move else None
         if refused is None:
             return placement
-        warnings.warn(PlacerWarning(f"not placed as predicted: {refused.reason}"), stacklevel=3)
+        warnings.warn(PlacerWarning(f"not placed as predicted: {refused.reason}"), stacklevel=4)
         return self._answer(table, _stayed(refused), None, explain)
 
     def forced(self, device: str) -> Placement:
@@ -301,7 +301,7 @@ class PlacementBuilder:
         message = f"placed on {placement.decision.device} without a prediction: {error}{next_command}"
         if refused is not None:
             message = f"{message}; {placement.reason}"
-        warnings.warn(PlacerWarning(message), stacklevel=3)
+        warnings.warn(PlacerWarning(message), stacklevel=4)
         return placement
 
     def _answer(
@@ -386,4 +386,4 @@ def record(table: Table, decision: Decision, apart: Apart | None, seconds: float
 @cache
 def _warn_unkept(why: str) -> None:
     """Once in a process and not for every decision: the answer is there all the same."""
-    warnings.warn(PlacerWarning(f"decisions and step times are not kept for later runs: {why}"), stacklevel=4)
+    warnings.warn(PlacerWarning(f"decisions and step times are not kept for later runs: {why}"), stacklevel=5)

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, TypeAlias, overload
+from functools import partial, wraps
+from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
 import torch
 from torch import nn
@@ -85,6 +85,20 @@ class Options:
 
 
 _USUAL = Options()
+_P, _R = ParamSpec("_P"), TypeVar("_R")
+
+
+def _uncompiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """The function, called as it is from code that ``torch.compile`` compiles: the compiler follows no call of it."""
+
+    @wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if torch.compiler.is_dynamo_compiling():
+            function_alone: Callable[_P, _R] = torch.compiler.disable(function)
+            return function_alone(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call
 
 
 @overload
@@ -114,6 +128,7 @@ def choose(
 ) -> Placement: ...
 
 
+@_uncompiled
 def choose(
     model: Callable[..., Any] | Job,
     batch: Any = None,
@@ -232,6 +247,7 @@ def logged(placement: Placement) -> Placement:
     return placement
 
 
+@_uncompiled
 def explain(
     model: Callable[..., Any] | Job,
     batch: Any = None,

@@ -55,7 +55,7 @@ def warn_estimated(profile: Profile) -> None:
 
 @functools.cache
 def _warn(*what: str) -> None:
-    warnings.warn(PlacerWarning(f"{'; '.join(what)} ({QUIET}=1 silences this)"), stacklevel=4)
+    warnings.warn(PlacerWarning(f"{'; '.join(what)} ({QUIET}=1 silences this)"), stacklevel=5)
 
 
 def profile_named(source: Source | None, host: Profile | None = None, *, samples: bool = False) -> Profile:
