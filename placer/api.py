@@ -85,7 +85,8 @@ class Options:
 
 
 _USUAL = Options()
-_P, _R = ParamSpec("_P"), TypeVar("_R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def _uncompiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
