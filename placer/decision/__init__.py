@@ -42,12 +42,11 @@ from placer.decision.objective import (
 from placer.decision.obstacles import Obstacles
 
 __all__ = [
-    "ABOUT_THE_SAME", "Advice", "Apart", "Candidate", "Candidates", "Decision", "JOB", "MANY",
-    "OBJECTIVES", "Objective", "Obstacles", "Point", "PricedPart", "SAME", "TIE", "TIME", "Table", "Traced",
-    "advise", "batch_size", "best_count", "break_even_steps", "check_priced", "compare", "conventional",
-    "current_profile", "decide", "decide_apart", "gather", "history", "homes", "is_cpu", "measured",
-    "objective_of", "only_placer_errors", "pareto", "price", "profile_named", "ranks",
-    "running_with", "time_steps", "told_left_out", "total", "trace_parts", "traced_step", "trade", "unusable",
-    "warn_estimated",
-    "whole", "with_batch", "with_occupied", "with_race", "with_seen", "without_maker", "worth_it",
+    "ABOUT_THE_SAME", "Advice", "Apart", "Candidate", "Candidates", "Decision", "JOB", "MANY", "OBJECTIVES",
+    "Objective", "Obstacles", "Point", "PricedPart", "SAME", "TIE", "TIME", "Table", "Traced", "advise",
+    "batch_size", "best_count", "break_even_steps", "check_priced", "compare", "conventional", "current_profile",
+    "decide", "decide_apart", "gather", "history", "homes", "is_cpu", "measured", "objective_of",
+    "only_placer_errors", "pareto", "price", "profile_named", "ranks", "running_with", "time_steps",
+    "told_left_out", "total", "trace_parts", "traced_step", "trade", "unusable", "warn_estimated", "whole",
+    "with_batch", "with_occupied", "with_race", "with_seen", "without_maker", "worth_it",
 ]  # fmt: skip

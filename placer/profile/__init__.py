@@ -47,7 +47,6 @@ __all__ = [
     "check_source", "check_target", "cpus", "data_home", "default_path", "default_threads", "describe",
     "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported", "knowledge", "load",
     "load_cached", "locate", "memory_of", "named_cores", "named_path", "notes", "open_regular", "profiles_folder",
-    "read_regular", "replace_file",
-    "reported_gpu", "save", "sheet_of", "shipped", "shipped_facts", "shipped_folder", "stale_fields",
-    "working_file",
+    "read_regular", "replace_file", "reported_gpu", "save", "sheet_of", "shipped", "shipped_facts",
+    "shipped_folder", "stale_fields", "working_file",
 ]  # fmt: skip

@@ -23,13 +23,9 @@ STAND_INS: dict[torch.dtype, torch.dtype] = {
     **{dtype: torch.float32 for name, dtype in vars(torch).items() if name.startswith("float8_")},
 }  # fmt: skip
 _RARE = frozenset(map(dtype_name, STAND_INS))
-#: An op runs on its tensors' own sizes up to so many elements.
-_SMALL = 4_096
-#: Sizes of larger ones are cut down to the first of these that the op takes. One element is not enough: some ops return
-#: before they look at the dtype.
-_LARGEST_SIZES = (4, 16, 64)
-#: No op runs on more elements.
-_MOST_ELEMENTS = 65_536
+#: The sizes that an op is tried with: the largest of a tensor (None: as they are), and the most elements in all.
+#: One element is not enough: some ops return before they look at the dtype.
+_SIZES = ((None, 4_096), (4, 65_536), (16, 65_536), (64, 65_536))
 
 
 class CpuKernels:
@@ -54,14 +50,19 @@ class CpuKernels:
             self._check_dtypes(call.info.name, call.func, call.args, call.kwargs, layer)
 
     def check_function(self, function: functools.partial[Any], layer: Callable[[], str]) -> None:
-        """Note a call of a function of torch where the CPU has no kernel for its dtypes."""
+        """Note a call of a function of torch where the CPU has no kernel for its dtypes.
+
+        Its tensors are never cut: recurrent layers do not look whether their weights go together, and would read past
+        the end of those that do not.
+        """
         if self.missing is None:
             name = function.func.__name__
-            self._check_dtypes(name, function.func, function.args, function.keywords, layer)
+            self._check_dtypes(name, function.func, function.args, function.keywords, layer, _SIZES[:1])
 
     def _check_dtypes(
-        self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], layer: Callable[[], str]
-    ) -> None:
+        self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], layer: Callable[[], str],
+        sizes: tuple[tuple[int | None, int], ...] = _SIZES,
+    ) -> None:  # fmt: skip
         tensors = tensors_in(args, kwargs)
         rare = [tensor.dtype for tensor in tensors if tensor.dtype in STAND_INS]
         if not rare or any(tensor.is_nested or tensor.layout is not torch.strided for tensor in tensors):
@@ -70,7 +71,7 @@ class CpuKernels:
         shown = [(tensor.dtype, *[min(size, 2) for size in tensor.shape]) for tensor in tensors]
         key = func, *shown, *[value for value in (*args, *kwargs.values()) if isinstance(value, (bool, str))]
         if key not in _lacking:
-            _lacking[key] = _lacks(func, tensors, args, kwargs)
+            _lacking[key] = _lacks(func, tensors, args, kwargs, sizes)
         if _lacking[key]:
             self.missing = MissingKernel(name, dtype_name(rare[0]), layer())
 
@@ -85,12 +86,18 @@ def _has_kernel(func: Any) -> bool:
     return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(func.name(), "CPU"))
 
 
-def _lacks(func: Callable[..., Any], tensors: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether ``func`` refuses these dtypes, and takes those that stand in for them; False where nothing tells."""
+def _lacks(
+    func: Callable[..., Any], tensors: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any],
+    sizes: tuple[tuple[int | None, int], ...],
+) -> bool:  # fmt: skip
+    """Whether ``func`` refuses these dtypes, and takes those that stand in for them; False where nothing tells.
+
+    It runs on the first of ``sizes`` that it takes.
+    """
     floating = {tensor.dtype for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()}
     # Of a mixture of dtypes every device may refuse that it is one.
     refusal = RuntimeError if len(floating) < 2 else NotImplementedError
-    for largest, most_elements in ((None, _SMALL), *((size, _MOST_ELEMENTS) for size in _LARGEST_SIZES)):
+    for largest, most_elements in sizes:
         if sum(_cut(tensor, largest).numel() for tensor in tensors) > most_elements:
             continue
         if _error(func, args, kwargs, _Reduced(largest, stand_in=True)) is None:

@@ -123,3 +123,15 @@ def test_asking_draws_no_random_numbers() -> None:
     before = torch.random.get_rng_state()
     CpuKernels()._check_dtypes("aten::bernoulli", torch.ops.aten.bernoulli.default, (x,), {}, lambda: "")
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_recurrent_layer_is_not_asked_with_weights_that_do_not_go_together(
+    kind: Callable[..., nn.Module], dtype: torch.dtype
+) -> None:
+    """It would read past their end, and end the process that asks."""
+    layer = kind(32, 64, num_layers=2, dtype=dtype)
+    found = trace(make_workload(layer, torch.zeros(10, 16, 32, dtype=dtype), mode="train"))
+    assert not found.real
+    assert found.missing_on_cpu is None
