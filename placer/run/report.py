@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +20,6 @@ from placer.question import explain_workload
 from placer.run.watcher import SeenModel
 from placer.tracing import Trace
 from placer.units import format_seconds
-from placer.workload import Data
 
 #: A loop that takes this many times what its model takes in it has its time elsewhere.
 ELSEWHERE = 2.0
@@ -64,8 +63,7 @@ def _answer(seen: SeenModel, profile: Any, what_if: str | None, explain: bool) -
     inputs = seen.usual
     if inputs.trace is None or inputs.workload is None:
         return Answer(seen, reason=inputs.refused or "it was gone before a step of it could be traced")
-    data = cast(Data, inputs.data)
-    workload = replace(inputs.workload, args=_shapes(inputs.trace), steps=seen.steps or None, data=data)
+    workload = replace(inputs.workload, args=_shapes(inputs.trace), steps=seen.steps or None, data=inputs.data)
     module = seen.module()
     if inputs.plain and module is not None:  # other steps of it, for advice, can be traced
         workload = replace(workload, target=module)
