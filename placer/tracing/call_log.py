@@ -10,14 +10,16 @@ import contextlib
 import sys
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from placer.tracing.trace_data import Connection, OpCall, Phase, TensorSpec
+
+_T = TypeVar("_T")
 
 #: The number of the next node that this thread makes.
 _next_node = torch._C._autograd._get_sequence_nr
@@ -188,6 +190,10 @@ class CallLog:
         self._phase_start = 0
         self._live_bytes = 0
         self._live: dict[int, _Tracked] = {}  # by id of the reference
+        #: On accelerators, for the calls from the first to the second number: other calls.
+        self._on_accelerators: list[tuple[int, int, tuple[OpCall, ...]]] = []
+        #: Python functions entered for those that are replaced.
+        self.replaced_functions = 0
 
     def __len__(self) -> int:
         """Calls recorded so far."""
@@ -265,8 +271,27 @@ class CallLog:
         self.phase = following
 
     def rewind(self, count: int) -> None:
-        """Forget all calls after the first ``count``."""
+        """Forget all calls after the first ``count``, and the memory that they made."""
         del self._calls[count:]
+        self.syncs = self._attributed_syncs = sum(call.syncs for call in self._calls)
+        self._on_accelerators = [replaced for replaced in self._on_accelerators if replaced[1] <= count]
+        for reference in list(self._live.values()):
+            if reference.call >= count:
+                self._freed(reference)
+
+    def replace_on_accelerators(self, start: int, calls: Iterable[OpCall], functions: int) -> None:
+        """On accelerators the step runs ``calls`` instead of those from number ``start`` on, and of ``functions``."""
+        self._on_accelerators.append((start, len(self._calls), tuple(calls)))
+        self.replaced_functions += functions
+
+    def on_accelerators(self, calls: Sequence[_T], of_others: Callable[[OpCall], _T]) -> tuple[_T, ...]:
+        """``calls``, one item for every recorded call, as accelerators run them; () where they run the same."""
+        found: list[_T] = []
+        done = 0
+        for start, end, others in self._on_accelerators:
+            found += [*calls[done:start], *map(of_others, others)]
+            done = end
+        return (*found, *calls[done:]) if self._on_accelerators else ()
 
     def op_calls(self) -> tuple[OpCall, ...]:
         """All recorded calls, in order."""

@@ -69,6 +69,8 @@ class Operator:
     takes_device: bool
     #: Returns one tensor, not a tuple.
     bare: bool
+    #: Writes its arguments and returns nothing, as ops on lists of tensors do.
+    returns_nothing: bool
     #: Names of the non-tensor arguments a call records, in order.
     plain_names: tuple[str, ...]
 
@@ -118,6 +120,7 @@ def operator(func: Any) -> Operator:
         pointwise=pointwise,
         functional=functional,
         takes_device=any(a.name == "device" for a in schema.arguments),
+        returns_nothing=mutable and not schema.returns,
         bare=len(schema.returns) == 1 and str(schema.returns[0].type) == "Tensor",
         plain_names=tuple(name for name, holds, _, noise in parameters if not (holds or noise)),
     )

@@ -1,29 +1,39 @@
-"""The optimizer's part of a step: one call per parameter tensor with a gradient; for LBFGS, all its evaluations."""
+"""The optimizer's part of a step: the ops that its update runs, or one call per tensor where that is what is measured.
+
+A calibration measures the update of nine optimizers of torch whole, as their loops over tensors run it by default. Such
+an update is one call per parameter tensor with a gradient. Any other is traced: other optimizers, other settings, the
+``foreach`` and ``fused`` forms on the CPU. On accelerators, where the nine were measured in all their forms, they are
+one call per tensor always. Of LBFGS, all evaluations are counted.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Hashable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from placer.errors import TraceError
+from placer.errors import TraceError, first_line
 from placer.nest import distinct
-from placer.tracing.recorder import Recorder
+from placer.tracing import values
+from placer.tracing.isolation import replaced
+from placer.tracing.recorder import MetaRecorder, Recorder
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace, dense, spec_of
 
 #: Settings that change what an update computes. ``momentum`` and ``weight_decay`` are recorded as on or off.
 _SWITCHES = ("momentum", "weight_decay", "amsgrad", "centered", "nesterov", "maximize", "capturable", "differentiable")
+_FORMS = ("foreach", "fused")
 
-#: Parameter-sized state tensors per parameter in torch's optimizers, besides what the settings add.
+#: The optimizers of torch whose update a calibration measures whole, and how many tensors of a parameter's size their
+#: state has, besides what the settings add.
 _STATE_TENSORS = {
-    "Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "SparseAdam": 2, "Adamax": 2, "Adadelta": 2, "Adagrad": 1,
-    "RMSprop": 1, "Rprop": 2, "ASGD": 1, "SGD": 0, "LBFGS": 0, "Muon": 1, "Adafactor": 0,
+    "Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "Adagrad": 1, "RMSprop": 1, "SGD": 0,
 }  # fmt: skip
 _STEP_BYTES = 4  # the step counter of optimizers that keep one per parameter
 
@@ -36,33 +46,35 @@ def _class_named(name: str) -> Any:
 
 
 def _settings(settings: dict[str, Any]) -> tuple[Hashable, ...]:
-    args: list[Hashable] = [(name, settings[name]) for name in ("foreach", "fused") if name in settings]
+    args: list[Hashable] = [(name, settings[name]) for name in _FORMS if name in settings]
     args += [(name, bool(settings[name])) for name in _SWITCHES if name in settings]
     return tuple(args)
 
 
 def _state_bytes(name: str, parameter: TensorSpec, settings: dict[str, Any]) -> int:
-    if name == "Adafactor":  # row and column statistics only
-        elements = sum(parameter.shape[-2:]) if len(parameter.shape) > 1 else parameter.numel
-        return elements * parameter.item_bytes + _STEP_BYTES
-    copies = _STATE_TENSORS[name] + bool(settings.get("amsgrad")) + bool(settings.get("centered"))
+    """Bytes of state of one parameter; of an optimizer that is not among the measured ones, as much as Adam's."""
+    copies = _STATE_TENSORS.get(name, 2) + bool(settings.get("amsgrad")) + bool(settings.get("centered"))
     if name in ("SGD", "RMSprop"):
         copies += bool(settings.get("momentum"))
     if name == "LBFGS":
-        copies += 2 * int(settings.get("history_size") or 100) + 2
-    return copies * parameter.stored_bytes + (_STEP_BYTES if name not in ("SGD", "LBFGS", "Muon") else 0)
+        copies = 2 * int(settings.get("history_size") or 100) + 2
+    return copies * parameter.stored_bytes + (_STEP_BYTES if name not in ("SGD", "LBFGS") else 0)
 
 
 class Updates:
-    """Records the updates of a step: those of torch.optim as one call per tensor with a gradient, others op by op."""
+    """Records the updates of a step.
 
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
+    ``on_cpu``: whether the step is traced for a CPU, or for an accelerator alone.
+    """
+
+    def __init__(self, recorder: Recorder, on_cpu: bool = True) -> None:
+        self.recorder, self.on_cpu = recorder, on_cpu
         self.names: list[str] = []
         self.notes: list[str] = []
         self.stepped: list[torch.optim.Optimizer] = []
         self._state_bytes: dict[Any, int] = {}
-        self._running: list[torch.optim.Optimizer] = []
+        self._running: list[_Running] = []
+        self._making_state = False
         self._capturable: list[dict[str, Any]] = []
 
     @property
@@ -70,79 +82,143 @@ class Updates:
         """Bytes of state of all optimizers."""
         return sum(self._state_bytes.values())
 
-    def end_step(self, optimizer: str | torch.optim.Optimizer, model: nn.Module) -> None:
-        """The update of a model by what a name stands for, or by an instance. TraceError for an unknown name."""
+    def end_step(
+        self, optimizer: str | torch.optim.Optimizer, model: nn.Module, evaluate: Callable[[], Any]
+    ) -> None:
+        """The update of a model by what a name stands for, or by an instance, inside ``watching``.
+
+        ``evaluate`` computes the loss and its gradients again, for a step that does not run without a closure. Raises
+        TraceError for an unknown name, and what ``evaluate`` raises.
+        """
         if isinstance(optimizer, str):
             kind = _class_named(optimizer)
-            defaults = {n: p.default for n, p in inspect.signature(kind.__init__).parameters.items()}
-            settings = {n: v for n, v in defaults.items() if v is not inspect.Parameter.empty}
-            updated = [p for p in model.parameters() if p.requires_grad]
-            self._record(kind.__name__, kind, [{"params": updated, **settings}])
+            with self.recorder.recording(False):
+                optimizer = kind([p for p in model.parameters() if p.requires_grad])
+        if self._is_whole(optimizer) or isinstance(optimizer, torch.optim.LBFGS):
+            self._record(optimizer)
+            self._keep(optimizer)
             return
-        name, start = type(optimizer).__name__, len(self.recorder.log)
-        if not _known(optimizer):
-            try:
-                with self.recorder:
-                    optimizer.step()
-            except Exception as error:  # noqa: BLE001 - a user's step() may raise anything; Adam's cost is a fair guess
-                self.recorder.log.rewind(start)
-                said = f"{name}.step() could not be traced ({type(error).__name__}: {error}); treated like Adam"
-                self.notes.append(said)
-            else:
-                self._keep(name, optimizer)
-                return
-        self._record(name, optimizer, optimizer.param_groups)
+        if isinstance(self.recorder, MetaRecorder):
+            self.recorder.values.floats = True  # counters of steps
+            values.without_values(t for t in distinct(dict(optimizer.state)) if t.dim() > 0)
+        start, name = len(self.recorder.log), type(optimizer).__name__
+        try:
+            self._step(optimizer, evaluate)
+        except TraceError:
+            raise
+        except Exception as error:  # a user's step() may raise anything; Adam's cost is a fair guess
+            self._running.clear()
+            said = f"{name}.step() could not be traced ({type(error).__name__}: {first_line(error)})"
+            if not self.recorder.real:
+                raise values.NeedsRealRun(said) from error
+            self.recorder.log.rewind(start)
+            self.notes.append(f"{said}; treated like Adam")
+            self._record(optimizer)
+            self._keep(optimizer)
 
-    def _record(self, name: str, key: Any, groups: Sequence[dict[str, Any]]) -> None:
-        """Record the update of every parameter that has a gradient."""
-        log, nbytes = self.recorder.log, 0
-        for group in groups:
+    def _step(self, optimizer: torch.optim.Optimizer, evaluate: Callable[[], Any]) -> None:
+        """Step without a closure; with one, where that fails and the optimizer can take it."""
+        start = len(self.recorder.log)
+        try:
+            optimizer.step()
+        except TraceError:
+            raise
+        except Exception:  # it may have missed a closure, and say so in any way
+            if "closure" not in inspect.signature(type(optimizer).step).parameters:
+                raise
+            self._running.clear()
+            self.recorder.log.rewind(start)
+
+            def closure() -> Any:
+                optimizer.zero_grad()
+                return evaluate()
+
+            optimizer.step(closure)
+
+    def _is_whole(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether the update is one call per tensor: as it is measured, or one that accelerators know in all forms."""
+        if not _is_torchs(optimizer):
+            return False
+        return not self.on_cpu or all(_as_measured(group, type(optimizer)) for group in optimizer.param_groups)
+
+    def _record(self, optimizer: torch.optim.Optimizer) -> None:
+        for call in self._whole(optimizer):
+            layer = call.layer
+            self.recorder.log.record(call.op, call.inputs, (), call.args, in_place=True, layer=layer)
+
+    def _whole(self, optimizer: torch.optim.Optimizer) -> list[OpCall]:
+        """The update as one call for every parameter that has a gradient."""
+        op, calls = f"optimizer::{type(optimizer).__name__}", []
+        for group in optimizer.param_groups:
             args = _settings(group)
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
-                spec = spec_of(parameter)
-                nbytes += _state_bytes(name if name in _STATE_TENSORS else "Adam", spec, group)
-                updated = spec if parameter.grad.layout is torch.strided else spec_of(parameter.grad)
+                updated = parameter if parameter.grad.layout is torch.strided else parameter.grad
                 layer = self.recorder.layers.owner(parameter)
-                log.record(f"optimizer::{name}", (updated,), (), args, in_place=True, layer=layer)
-        self._name(name)
-        self._state_bytes[key] = nbytes
+                calls.append(OpCall(op, (spec_of(updated),), (), args, "optimizer", layer, in_place=True))
+        return calls
 
-    def _keep(self, name: str, optimizer: torch.optim.Optimizer) -> None:
-        """Count the state of an optimizer that has stepped."""
-        self._name(name)
-        self._state_bytes[optimizer] = sum(spec_of(t).stored_bytes for t in distinct(dict(optimizer.state)))
-
-    def _name(self, name: str) -> None:
-        if name not in self.names:
+    def _keep(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count the state of an optimizer: that which it has after a step, or will have."""
+        name = type(optimizer).__name__
+        if not self._running and name not in self.names:  # of those that step inside another, that one is named
             self.names.append(name)
+        if self._is_whole(optimizer) or not optimizer.state:
+            groups = optimizer.param_groups
+            updated = [(p, group) for group in groups for p in group["params"] if p.grad is not None]
+            nbytes = sum(_state_bytes(name, spec_of(parameter), group) for parameter, group in updated)
+        else:
+            nbytes = sum(spec_of(t).stored_bytes for t in distinct(dict(optimizer.state)))
+        self._state_bytes[optimizer] = nbytes
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Follow the steps of all optimizers. Raises TraceError where the body goes on after one that failed."""
         handles = [register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)]
+        module: Any = sys.modules[torch.optim.Optimizer.__module__]
+        supported = module._get_fused_kernels_supported_devices
         try:
-            yield
+            with replaced(module, supported.__name__, lambda: [*supported(), "meta"]):
+                yield
         finally:
             for handle in handles:
                 handle.remove()
         if self._running:
-            raise TraceError(f"the step function goes on after {type(self._running[-1]).__name__}.step() failed")
+            name = type(self._running[-1].optimizer).__name__
+            raise TraceError(f"the step function goes on after {name}.step() failed")
 
     def _before(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        if self.recorder.paused:
+        recorder = self.recorder
+        if recorder.paused or self._making_state:
             return None
-        self.recorder.log.end_phase("optimizer")
-        self._running.append(optimizer)
+        if not self._running:
+            recorder.log.end_phase("optimizer")
         for group in optimizer.param_groups:
             if group.get("capturable"):  # the CPU has no such update: what the step computes is the same without
                 group["capturable"] = False
                 self._capturable.append(group)
-        if not _known(optimizer):
+        whole = self._is_whole(optimizer)
+        given = [*args[1:], *kwargs.values()]
+        if not whole and not optimizer.state and not any(map(callable, given)):
+            self._make_state(optimizer, args[1:], kwargs)
+        self._running.append(_Running(optimizer, whole, len(recorder.log), recorder.python_calls.count))
+        if not whole:
             return None
-        self.recorder.paused = self.recorder.python_calls.paused = True
+        recorder.paused = recorder.python_calls.paused = True
         return tuple(self._recorded(a) for a in args), {k: self._recorded(v) for k, v in kwargs.items()}
+
+    def _make_state(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        """Step once, unrecorded: a first step makes state, which no later one does."""
+        log, functions = self.recorder.log, self.recorder.python_calls
+        calls, entered = len(log), functions.count
+        self._making_state = True
+        try:
+            optimizer.step(*args, **kwargs)
+        finally:
+            self._making_state = False
+        log.rewind(calls)
+        functions.count = entered
 
     def _recorded(self, value: Any) -> Any:
         """A closure given to ``step`` computes the loss again: its ops are recorded."""
@@ -162,24 +238,45 @@ class Updates:
         return closure
 
     def _after(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if not self._running or self._running[-1] is not optimizer:
+        if not self._running or self._running[-1].optimizer is not optimizer or self._making_state:
             return
-        self._running.pop()
+        running = self._running.pop()
         while self._capturable:
             self._capturable.pop()["capturable"] = True
         self.stepped.append(optimizer)
-        name = type(optimizer).__name__
-        if _known(optimizer):
-            self.recorder.paused = self.recorder.python_calls.paused = False
-            self._record(name, optimizer, optimizer.param_groups)
-        else:
-            self._keep(name, optimizer)
+        recorder = self.recorder
+        if running.whole:
+            recorder.paused = recorder.python_calls.paused = False
+            self._record(optimizer)
+        elif _is_torchs(optimizer):
+            functions = recorder.python_calls.count - running.functions
+            recorder.log.replace_on_accelerators(running.calls, self._whole(optimizer), functions)
+        self._keep(optimizer)
         if not self._running:
-            self.recorder.log.end_phase("forward")
+            recorder.log.end_phase("forward")
 
 
-def _known(optimizer: torch.optim.Optimizer) -> bool:
-    return type(optimizer).__module__.startswith("torch.optim")
+@dataclasses.dataclass(frozen=True)
+class _Running:
+    """An optimizer that steps, whether as a whole, and how many calls and Python functions came before."""
+
+    optimizer: torch.optim.Optimizer
+    whole: bool
+    calls: int
+    functions: int
+
+
+def _is_torchs(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it is one of those that are measured; a class derived from one may do anything."""
+    name = type(optimizer).__name__
+    return name in _STATE_TENSORS and type(optimizer) is getattr(torch.optim, name)
+
+
+def _as_measured(group: dict[str, Any], kind: Any) -> bool:
+    """Whether a group's settings run the ops that a calibration measures: the default ones, in a loop over tensors."""
+    defaults = inspect.signature(kind.__init__).parameters
+    switches = [name for name in (*_SWITCHES, *_FORMS) if name in defaults]
+    return all(bool(group.get(name)) == bool(defaults[name].default) for name in switches)
 
 
 # --- LBFGS ------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Counts the Python functions a step enters outside its backward passes and updates, which are priced otherwise.
+"""Counts the Python functions a step enters outside its backward passes, and updates that are priced as a whole.
 
 Networks of equal ops differ by the Python around them: libraries of layers enter several functions per op. The count is
 the interpreter's own, taken while the step is traced, without the functions that only tracing enters. A function costs
@@ -73,7 +73,7 @@ def _evicted_share(distance: int) -> float:
 
 _TORCH = Path(torch.__file__).parent
 #: Files whose code does not count: what runs only because the step is traced (this package, function modes, the
-#: dispatcher's way to Python), and the optimizers, whose Python is part of what an update costs.
+#: dispatcher's way to Python).
 _NOT_COUNTED = (
     str(Path(__file__).parent),
     nest.__file__,
@@ -83,7 +83,7 @@ _NOT_COUNTED = (
     "<string>",
     *(str(_TORCH / path) for path in (
         "overrides.py", "_ops.py", "_library", "utils/_python_dispatch.py", "_jit_internal.py", "compiler/__init__.py",
-        "utils/_device.py", "optim",
+        "utils/_device.py",
     )),
 )  # fmt: skip
 
@@ -125,11 +125,12 @@ class PythonCalls:
             yield
             return
         with without_collection():
+            before = sys.getprofile()  # its own, where a step evaluates the model once more
             sys.setprofile(self._listen)
             try:
                 yield
             finally:
-                sys.setprofile(None)
+                sys.setprofile(before)
 
     def _listen(self, frame: FrameType, event: str, argument: Any) -> None:
         if event != "call" or self.paused:

@@ -50,6 +50,7 @@ _COPY = torch.ops.aten.copy_.default
 _DETACH = torch.ops.aten.detach.default
 _META = torch.device("meta")
 _CPU = torch.device("cpu")
+_TAKEN = "the update reads values, which are taken to be 1"
 _ONE_DRAW = "the step draws numbers and reads values: this is what one draw runs, another may run more or less"
 
 
@@ -147,6 +148,9 @@ class Recorder(TorchDispatchMode, ABC):
         """Record an op that ran."""
         info = call.info
         tensors = [t for t in as_sequence(result) if isinstance(t, Tensor)]
+        if info.returns_nothing and info.writes:  # what it writes first is its result
+            position, name = info.writes[0]
+            tensors = tensors_in((call.args[position] if position < len(call.args) else call.kwargs[name],), {})
         specs = tuple([spec_of(t) for t in tensors])
         self.log.record(info.name, call.inputs, specs, call.plain, info.view, info.in_place)
         if not (info.view or info.in_place):
@@ -254,6 +258,8 @@ class MetaRecorder(Recorder):
         written = [args[at] if at < len(args) else kwargs.get(name) for at, name in info.writes]
         for tensor in tensors_in(tuple(written), {}):
             self.values.lose(tensor)
+        if info.returns_nothing and not call.n_real:  # without values, there is nothing to write
+            return self.record_executed(call, None)
         result = func(*map_tensors(to_meta, args), **map_tensors(to_meta, on_meta(info, kwargs)))
         known = specs_of(result) if functional else None
         if known is not None:
@@ -277,6 +283,11 @@ class MetaRecorder(Recorder):
         if call.n_meta and inputs and inputs[0].dtype == "bool" and _asked_by_torch():
             # nn.TransformerEncoder asks whether a mask is causal: only a hint, and "no" is always correct.
             result = False
+        elif call.n_meta and inputs and self.log.phase == "optimizer":
+            # A norm, a ratio: what an update runs hardly depends on it.
+            result = torch.ones((), dtype=getattr(torch, inputs[0].dtype)).item()
+            if _TAKEN not in self.notes:
+                self.notes.append(_TAKEN)
         elif call.n_meta:
             raise ValueUnknown(
                 f"{describe_layer(self.layers.current)} reads a tensor's value ({name}: .item(), bool(), int() or "
@@ -286,7 +297,8 @@ class MetaRecorder(Recorder):
             result = call.func(*call.args, **call.kwargs)
             if self._drew and not self.notes:
                 self.notes.append(_ONE_DRAW)
-        self.log.syncs += 1
+        # An optimizer's counters of steps stay on the CPU.
+        self.log.syncs += call.n_meta > 0 or self.log.phase != "optimizer"
         self.log.record(name, inputs, (), call.plain)
         return result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from placer.tracing.function_mode import FunctionMode
 from placer.tracing.fused_ops import DeviceKind, record_fast_paths
 from placer.tracing.isolation import PythonDraws, in_every_thread, replaced
 from placer.tracing.recorder import MetaRecorder, RealRecorder, Recorder
-from placer.tracing.trace_data import TensorSpec, Trace, spec_of
+from placer.tracing.trace_data import ACCELERATORS, TensorSpec, Trace, spec_of
 from placer.tracing.values import NeedsRealRun
 from placer.workload import Workload, loss_of, unwrap
 
@@ -92,20 +93,33 @@ class _Step:
     def trace(self, notes: Iterable[str], **fields: Any) -> Trace:
         """The record as a trace; ``fields`` are those that depend on the kind of step."""
         log = self.recorder.log
-        return Trace(
+        calls, connections = log.op_calls(), log.connections()
+        found = Trace(
             notes=(*self.workload.notes, *notes, *([self.attempt.note] if self.attempt.note else [])),
-            calls=log.op_calls(),
+            calls=calls,
             batch=self.batch,
             peak_activation_bytes=log.peak_bytes,
             module_calls=self.layers.calls,
             loop_calls=self.workload.loop_calls,
             evicted_calls=self.recorder.python_calls.evicted,
             syncs=log.syncs,
-            dataflow=log.connections(),
+            dataflow=connections,
             real=self.attempt.real,
             missing_on_cpu=self.recorder.kernels.missing,
             **fields,
         )
+        elsewhere = log.on_accelerators(calls, lambda call: call)
+        if not elsewhere:
+            return found
+        waits = sum(call.syncs for call in calls) - sum(call.syncs for call in elsewhere)
+        on_accelerators = dataclasses.replace(
+            found,
+            calls=elsewhere,
+            dataflow=log.on_accelerators(connections, lambda _: ((), ())) if connections else (),
+            syncs=log.syncs - waits,
+            python_calls=found.python_calls - log.replaced_functions,
+        )
+        return dataclasses.replace(found, others={ACCELERATORS: on_accelerators})
 
     @contextlib.contextmanager
     def errors(self, phase: str) -> Iterator[None]:
@@ -167,7 +181,8 @@ class _ModelStep(_Step):
         self.parameters, self.buffers = _specs(self.weights), _specs(self.model.buffers())
         self.batch = _specs(self.inputs())
         self._begin()
-        self.updates = optimizers.Updates(self.recorder)
+        self.updates = optimizers.Updates(self.recorder, on_cpu=attempt.kind == "cpu")
+        self.nodes = self.modules_in_backward = self.calls_in_backward = 0
 
     def _begin(self) -> None:
         self.begin({"": self.model})
@@ -205,6 +220,7 @@ class _ModelStep(_Step):
         with (
             self.functions.autocast.watching(),
             self.layers.watching(),
+            self.updates.watching(),
             in_every_thread(self.recorder, self.functions),
         ):
             trace = self._run(PythonDraws())
@@ -217,45 +233,69 @@ class _ModelStep(_Step):
     def _run(self, draws: PythonDraws) -> Trace:
         """The phases one after the other. Each tensor is let go where a script lets go of it."""
         log = self.recorder.log
+        if not self.train:
+            with self.recorder, self.functions:
+                output = self._forward()
+            outputs = distinct(output)
+            return self._trace(draws, outputs=_specs(outputs), output_values=log.values(outputs))
+        for weight in self.weights:
+            if weight.requires_grad and weight.is_leaf:
+                weight.register_post_accumulate_grad_hook(lambda updated: self.recorder.log.forget(updated.grad))
+        with self.recorder, self.functions:
+            self._evaluate()
+            if self.workload.optimizer is not None:
+                with self.recorder.python_calls.counting():
+                    self.updates.end_step(self.workload.optimizer, self.model, self._evaluate)
+        log.end_phase("optimizer")
+        return self._trace(draws, outputs=())
+
+    def _forward(self) -> Any:
+        """The model's output. What a script lets go of is let go."""
         self.layers.reset()
+        self.recorder.log.end_phase("forward")
         with (
-            self.errors("forward"), torch.set_grad_enabled(self.train), self.recorder, self.functions,
-            self.recorder.python_calls.counting(),
+            self.errors("forward"), torch.set_grad_enabled(self.train), self.recorder.python_calls.counting(),
         ):  # fmt: skip
             output = self.model(*self.workload.args, **self.workload.kwargs)
             if isinstance(output, types.GeneratorType):
                 output = list(output)
         self.layers.reset()
-        log.end_phase("loss")
-        if not self.train:
-            outputs = distinct(output)
-            return self._trace(draws, python_calls=self.entered(), outputs=_specs(outputs),
-                               output_values=log.values(outputs))  # fmt: skip
+        self.recorder.log.end_phase("loss")
+        return output
+
+    def _evaluate(self) -> Tensor:
+        """The loss, once its backward pass has run."""
+        recorder, log = self.recorder, self.recorder.log
+        output = self._forward()
         own = self.workload.loss is not None  # else it is no code of the user's
-        with self.errors("loss"), self.recorder, self.functions, self.recorder.python_calls.counting(own):
+        with self.errors("loss"), torch.enable_grad(), recorder.python_calls.counting(own):
             loss = loss_of(output, self.workload.loss, self.workload.loss_target)
         if loss is None:
             raise NothingTrains("the loss does not depend on any parameter that requires a gradient")
         del output
-        entered = self.entered()
         log.end_phase("backward")
-        nodes = len(nodes_of([loss]))
-        for weight in self.weights:
-            if weight.requires_grad and weight.is_leaf:
-                weight.register_post_accumulate_grad_hook(lambda updated: log.forget(updated.grad))
-        with self.errors("backward"), self.recorder, self.functions:
+        with recorder.recording(False), torch._C.DisableTorchFunction():
+            self.nodes += len(nodes_of([loss]))
+        modules, calls = self.layers.calls, len(log)
+        recorder.python_calls.paused = True
+        with self.errors("backward"):
             loss.backward()
-        del loss
+        recorder.python_calls.paused = False
+        self.modules_in_backward += self.layers.calls - modules
+        self.calls_in_backward += len(log) - calls
         log.end_phase("optimizer")
-        if self.workload.optimizer is not None:
-            self.updates.end_step(self.workload.optimizer, self.model)
-        log.end_phase("optimizer")
-        return self._trace(draws, python_calls=entered, autograd_nodes=nodes, outputs=())
+        return loss
+
+    def entered(self) -> int:
+        modules, calls = self.layers.calls - self.modules_in_backward, len(self.recorder.log) - self.calls_in_backward
+        return self.recorder.python_calls.entered(modules, calls)
 
     def _trace(self, draws: PythonDraws, **fields: Any) -> Trace:
         sparse = [n for n, p in enumerate(self.weights) if p.grad is not None and p.grad.layout is torch.sparse_coo]
         return self.trace(
             mode="train" if self.train else "infer",
+            python_calls=self.entered(),
+            autograd_nodes=self.nodes,
             parameters=self.parameters,
             buffers=self.buffers,
             optimizer="+".join(self.updates.names) or None,
@@ -298,7 +338,7 @@ class _FunctionStep(_Step):
         """``Trace.mode`` is train if it ran a backward pass."""
         recorder = self.recorder
         log = recorder.log
-        passes, steps = BackwardPasses(recorder), optimizers.Updates(recorder)
+        passes, steps = BackwardPasses(recorder), optimizers.Updates(recorder, on_cpu=self.attempt.kind == "cpu")
         draws = PythonDraws()
         self.layers.reset()
         with (

@@ -31,6 +31,8 @@ ITEM_BYTES = {
     "float8_e4m3fn": 1, "float8_e5m2": 1, "uint16": 2, "uint32": 4, "uint64": 8,
     "qint8": 1, "quint8": 1, "qint32": 4, "quint4x2": 1, "quint2x4": 1,
 }  # fmt: skip
+#: The kind of device that stands for all but the CPU.
+ACCELERATORS = "accelerators"
 #: Bytes that memory transfers at once, however few of them are read.
 CACHE_LINE = 64
 
@@ -158,14 +160,16 @@ class Trace:
     missing_on_cpu: MissingKernel | None = None
     #: What the tracer left out or guessed, in words for the reader of an explanation.
     notes: tuple[str, ...] = field(default_factory=tuple)
-    #: Traces of the same step for the kinds of devices that run other ops than this one's (``cuda``).
+    #: Traces of the same step for the kinds of devices that run other ops than this one's (``cuda``), and under
+    #: ``ACCELERATORS`` for all kinds but the CPU that have none of their own.
     others: Mapping[str, Trace] = field(default_factory=dict, hash=False)
     #: What ``once_per_trace`` has found of this trace, by the name of the function.
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def on(self, device: str) -> Trace:
         """The trace of the step as ``device`` (``cuda:1``) runs it."""
-        return self.others.get(device.partition(":")[0], self)
+        kind = device.partition(":")[0]
+        return self.others.get(kind) or (self if kind == "cpu" else self.others.get(ACCELERATORS, self))
 
     @cached_property
     def weight_sizes(self) -> tuple[int, ...]:

@@ -73,7 +73,7 @@ def _for_all_kinds(workload: Workload, run: Callable[[Attempt], _Found]) -> Trac
     """The trace for the CPU, with those for the kinds of devices that run other ops."""
     first = Attempt(real=workload.is_step_function)
     found, differing = _first_success(workload, first, run)
-    others: dict[str, Trace] = {}
+    others = dict(found.others)
     notes = [*found.notes, *_eager_all_the_same(workload, found), *_on_one_device(workload)]
     for name, note in sorted(differing.items()):
         try:
