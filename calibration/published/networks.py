@@ -52,7 +52,7 @@ def trace_step(step: PublishedStep, *, compiled: bool = False) -> Trace:
         ImportError: the package that builds the network is not installed.
         TraceError: it cannot be traced.
     """
-    traced = replace(_traced(step, compiled), outputs=())
+    traced = replace(_traced(step, compiled).on("cuda"), outputs=())
     calls = traced.calls
     if step.loss.endswith("not timed"):
         calls = tuple(call for call in calls if call.phase != "loss")

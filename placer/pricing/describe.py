@@ -76,7 +76,7 @@ class Context:
     @classmethod
     def of(cls, trace: Trace) -> Context:
         """What all ops of a step have in common."""
-        updates = sum(call.phase == "optimizer" for call in trace.calls)
+        updates = sum(map(parameter_updates.is_update, trace.calls))
         return cls(
             footprint_bytes=trace.peak_bytes,
             recording=trace.mode == "train",

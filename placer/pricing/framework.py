@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from placer.pricing.describe import reuse_distances
+from placer.pricing.families.parameter_updates import is_update
 from placer.tracing import Trace, once_per_trace
 
 #: Seconds of an op's own work after which the framework's code has left a core's own caches.
@@ -59,6 +59,8 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
     - ``*_reuse_distance_<time>``: ops, and the Python functions around them, weighted by how far out their code is
       evicted (``distance_shares``). ``recorded``: ops whose graph autograd builds, which runs code of its own for each.
     - ``*_reuse_distance_100_ops``: forward ops and Python functions, weighted by the step's ops up to ``MANY_OPS``.
+    - ``forward_op``: ops that Python calls, those of an update that is traced as it runs included. One that is measured
+      whole is ``updated_tensor``.
     - the loop around the step enters its functions (``Trace.loop_calls``) once a step, so their reuse distance is the
       whole step.
     - ``cold_node``: autograd nodes, weighted by the share of their code that no core's own cache holds.
@@ -82,11 +84,21 @@ def _last_counts(_: Trace) -> dict[tuple[float, ...], dict[str, float]]:
 def _counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, float]:
     training = trace.mode == "train"
     shares = distance_shares([call.op for call in trace.calls], host_seconds)
-    phases: dict[str, list[Sequence[float]]] = defaultdict(list)
+    from_python: list[Sequence[float]] = []
+    recorded: list[Sequence[float]] = []
+    in_backward: list[Sequence[float]] = []
+    updated = 0.0
     for call, share in zip(trace.calls, shares, strict=True):
-        phases["forward" if call.phase == "loss" else call.phase].append(share)
-    forward, backward, updated = (float(len(phases[name])) for name in ("forward", "backward", "optimizer"))
-    far_forward, far_backward = (_summed(phases[name]) for name in ("forward", "backward"))
+        if call.phase == "backward":
+            in_backward.append(share)
+        elif is_update(call):
+            updated += 1.0
+        else:
+            from_python.append(share)
+            if call.phase != "optimizer":
+                recorded.append(share)
+    forward, backward = float(len(from_python)), float(len(in_backward))
+    far_forward, far_recorded, far_backward = map(_summed, (from_python, recorded, in_backward))
     # How much of the framework's code an op drives out of a core's own caches, on average.
     own = [min(s / NEAR, 1.0) for call, s in zip(trace.calls, host_seconds, strict=True) if call.phase != "optimizer"]
     cold = sum(own) / max(len(own), 1)
@@ -102,7 +114,7 @@ def _counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, float]:
         "call_reuse_distance_100_ops": many * calls,
         "evicted_call": trace.evicted_calls,
         **_by_scale("op", far_forward),
-        **_by_scale("recorded_op", far_forward, float(training)),
+        **_by_scale("recorded_op", far_recorded, float(training)),
         **_by_scale("call", far_calls),
         "training_step": float(training),
         "backward_op": backward,

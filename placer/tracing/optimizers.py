@@ -23,6 +23,7 @@ from placer.errors import TraceError, first_line
 from placer.nest import distinct
 from placer.tracing import values
 from placer.tracing.isolation import replaced
+from placer.tracing.python_calls import Uncounted
 from placer.tracing.recorder import MetaRecorder, Recorder
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace, dense, spec_of
 
@@ -91,12 +92,14 @@ class Updates:
         TraceError for an unknown name, and what ``evaluate`` raises.
         """
         if isinstance(optimizer, str):
-            kind = _class_named(optimizer)
+            kind, updated = _class_named(optimizer), [p for p in model.parameters() if p.requires_grad]
+            if not updated:  # an input of the model may be what is trained
+                self.names.append(kind.__name__)
+                return
             with self.recorder.recording(False):
-                optimizer = kind([p for p in model.parameters() if p.requires_grad])
+                optimizer = kind(updated)
         if self._is_whole(optimizer) or isinstance(optimizer, torch.optim.LBFGS):
             self._record(optimizer)
-            self._keep(optimizer)
             return
         if isinstance(self.recorder, MetaRecorder):
             self.recorder.values.floats = True  # counters of steps
@@ -114,7 +117,6 @@ class Updates:
             self.recorder.log.rewind(start)
             self.notes.append(f"{said}; treated like Adam")
             self._record(optimizer)
-            self._keep(optimizer)
 
     def _step(self, optimizer: torch.optim.Optimizer, evaluate: Callable[[], Any]) -> None:
         """Step without a closure; with one, where that fails and the optimizer can take it."""
@@ -142,9 +144,11 @@ class Updates:
         return not self.on_cpu or all(_as_measured(group, type(optimizer)) for group in optimizer.param_groups)
 
     def _record(self, optimizer: torch.optim.Optimizer) -> None:
-        for call in self._whole(optimizer):
-            layer = call.layer
-            self.recorder.log.record(call.op, call.inputs, (), call.args, in_place=True, layer=layer)
+        """Record an update as a whole."""
+        with self.recorder.recording(False):
+            for call in self._whole(optimizer):
+                self.recorder.log.record(call.op, call.inputs, (), call.args, in_place=True, layer=call.layer)
+            self._keep(optimizer)
 
     def _whole(self, optimizer: torch.optim.Optimizer) -> list[OpCall]:
         """The update as one call for every parameter that has a gradient."""
@@ -189,9 +193,13 @@ class Updates:
             raise TraceError(f"the step function goes on after {name}.step() failed")
 
     def _before(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        recorder = self.recorder
-        if recorder.paused or self._making_state:
+        if self.recorder.paused or self._making_state:
             return None
+        with Uncounted():
+            return self._begin(optimizer, args, kwargs)
+
+    def _begin(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        recorder = self.recorder
         if not self._running:
             recorder.log.end_phase("optimizer")
         for group in optimizer.param_groups:
@@ -211,14 +219,14 @@ class Updates:
     def _make_state(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Step once, unrecorded: a first step makes state, which no later one does."""
         log, functions = self.recorder.log, self.recorder.python_calls
-        calls, entered = len(log), functions.count
+        calls, entered, peak = len(log), functions.count, log.peak_bytes
         self._making_state = True
         try:
             optimizer.step(*args, **kwargs)
         finally:
             self._making_state = False
         log.rewind(calls)
-        functions.count = entered
+        functions.count, log.peak_bytes = entered, peak
 
     def _recorded(self, value: Any) -> Any:
         """A closure given to ``step`` computes the loss again: its ops are recorded."""
@@ -243,15 +251,21 @@ class Updates:
         running = self._running.pop()
         while self._capturable:
             self._capturable.pop()["capturable"] = True
+        if running.whole:
+            self.recorder.paused = self.recorder.python_calls.paused = False
+        with Uncounted(), self.recorder.recording(False):
+            self._end(optimizer, running)
+
+    def _end(self, optimizer: torch.optim.Optimizer, running: _Running) -> None:
         self.stepped.append(optimizer)
         recorder = self.recorder
         if running.whole:
-            recorder.paused = recorder.python_calls.paused = False
             self._record(optimizer)
         elif _is_torchs(optimizer):
             functions = recorder.python_calls.count - running.functions
             recorder.log.replace_on_accelerators(running.calls, self._whole(optimizer), functions)
-        self._keep(optimizer)
+        if not running.whole:
+            self._keep(optimizer)
         if not self._running:
             recorder.log.end_phase("forward")
 

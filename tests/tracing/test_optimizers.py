@@ -94,5 +94,5 @@ def test_an_untraceable_optimizer_is_priced_like_adam_and_says_so() -> None:
     model = nn.Linear(4, 2)
     traced = traced_with(Sign(model.parameters(), broken=True), model)
     assert [c.op for c in updates(traced)] == ["optimizer::Sign"] * 2
-    assert "treated like Adam" in traced.notes[0]
+    assert any("treated like Adam" in note for note in traced.notes)
     assert traced.optimizer_state_bytes == 2 * 10 * 4 + 2 * 4

@@ -93,7 +93,8 @@ def test_a_gan_with_two_optimizers() -> None:
     traced = traced_untouched(step, (5, 6), *watched, modules=watched[:2])
     assert traced.mode == "train"
     assert traced.optimizer == "SGD+Adam"
-    assert updates(traced) == {"optimizer::SGD": 4, "optimizer::Adam": 6}
+    assert updates(traced) == {"optimizer::Adam": 6}  # the other has momentum, and is traced as it runs
+    assert updates(traced.on("cuda")) == {"optimizer::SGD": 4, "optimizer::Adam": 6}
     assert traced.optimizer_state_bytes == 4 * (65 + 2 * 110) + 6 * 4
     assert traced.syncs == 1
     assert len(traced.parameters) == 10
@@ -149,7 +150,7 @@ def test_a_closure_given_to_the_optimizer_is_recorded() -> None:
     traced = traced_untouched(step, (8, 4), model, optimizer)
     assert 1 <= traced.module_calls <= 4
     assert sum(c.op == "aten::addmm" for c in traced.calls) == traced.module_calls
-    assert updates(traced) == {"optimizer::LBFGS": 2}
+    assert any(c.op == "aten::dot" for c in traced.calls if c.phase == "optimizer")
 
 
 @pytest.mark.parametrize("where", ["forward", "backward", "update"])
