@@ -103,7 +103,8 @@ class Updates:
             return
         if isinstance(self.recorder, MetaRecorder):
             self.recorder.values.floats = True  # counters of steps
-            values.without_values(t for t in distinct(dict(optimizer.state)) if t.dim() > 0)
+            with self.recorder.recording(False):
+                values.without_values(t for t in distinct(dict(optimizer.state)) if t.dim() > 0)
         start, name = len(self.recorder.log), type(optimizer).__name__
         try:
             self._step(optimizer, evaluate)
@@ -120,9 +121,11 @@ class Updates:
 
     def _step(self, optimizer: torch.optim.Optimizer, evaluate: Callable[[], Any]) -> None:
         """Step without a closure; with one, where that fails and the optimizer can take it."""
-        start = len(self.recorder.log)
+        start, functions = len(self.recorder.log), self.recorder.python_calls
+        entered = functions.count
         try:
-            optimizer.step()
+            with functions.counting():
+                optimizer.step()
         except TraceError:
             raise
         except Exception:  # it may have missed a closure, and say so in any way
@@ -130,12 +133,14 @@ class Updates:
                 raise
             self._running.clear()
             self.recorder.log.rewind(start)
+            functions.count = entered
 
             def closure() -> Any:
                 optimizer.zero_grad()
                 return evaluate()
 
-            optimizer.step(closure)
+            with functions.counting():
+                optimizer.step(closure)
 
     def _is_whole(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether the update is one call per tensor: as it is measured, or one that accelerators know in all forms."""

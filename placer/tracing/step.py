@@ -244,8 +244,7 @@ class _ModelStep(_Step):
         with self.recorder, self.functions:
             self._evaluate()
             if self.workload.optimizer is not None:
-                with self.recorder.python_calls.counting():
-                    self.updates.end_step(self.workload.optimizer, self.model, self._evaluate)
+                self.updates.end_step(self.workload.optimizer, self.model, self._evaluate)
         log.end_phase("optimizer")
         return self._trace(draws, outputs=())
 

@@ -96,3 +96,103 @@ def test_an_untraceable_optimizer_is_priced_like_adam_and_says_so() -> None:
     assert [c.op for c in updates(traced)] == ["optimizer::Sign"] * 2
     assert any("treated like Adam" in note for note in traced.notes)
     assert traced.optimizer_state_bytes == 2 * 10 * 4 + 2 * 4
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam"])
+@pytest.mark.parametrize("form", ["loop", "foreach", "fused"])
+def test_a_form_is_traced_as_the_cpu_runs_it(name: str, form: str) -> None:
+    """On accelerators, where all forms are measured, it is one call per tensor."""
+    if form == "fused" and name not in ("SGD", "Adam", "AdamW", "Adagrad"):
+        pytest.skip("has no fused form")
+    model, kind = nn.Linear(4, 2), getattr(torch.optim, name)
+    flags = {} if form == "loop" else {form: True}
+    found = traced_with(kind(model.parameters(), lr=0.1, **flags), model)
+    assert not found.real
+    ops = [c.op for c in updates(found)]
+    whole = [f"optimizer::{name}"] * 2
+    assert [c.op for c in updates(found.on("cuda"))] == whole
+    assert found.optimizer_state_bytes == found.on("mps").optimizer_state_bytes
+    if form == "fused":
+        assert sum(op.startswith("aten::_fused") for op in ops) == 1
+    elif form == "foreach":
+        assert any("_foreach_" in op for op in ops)
+        assert not any(op.startswith("optimizer::") for op in ops)
+    else:
+        assert ops == whole
+
+
+@pytest.mark.parametrize(("name", "settings", "op"), [
+    ("SGD", {"momentum": 0.9}, "mul_"), ("SGD", {"momentum": 0.9, "nesterov": True}, "add"),
+    ("SGD", {"weight_decay": 0.1}, "add"), ("Adam", {"amsgrad": True}, "maximum"),
+    ("RMSprop", {"centered": True}, "lerp_"),
+])  # fmt: skip
+def test_what_settings_add_is_in_the_update(name: str, settings: dict[str, Any], op: str) -> None:
+    model = nn.Linear(4, 2)
+    found = traced_with(getattr(torch.optim, name)(model.parameters(), lr=0.1, **settings), model)
+    assert sum(c.op == f"aten::{op}" for c in updates(found)) == 2
+    assert [c.op for c in updates(found.on("cuda"))] == [f"optimizer::{name}"] * 2
+    assert found.on("cuda").python_calls < found.python_calls
+
+
+@pytest.mark.parametrize("name", ["ASGD", "Rprop", "Adafactor", "Muon"])
+@pytest.mark.parametrize("stepped", [False, True], ids=["new", "has stepped"])
+def test_what_is_not_measured_whole_is_traced_everywhere(name: str, stepped: bool) -> None:
+    model = nn.Linear(4, 2, bias=False)
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.1)
+    if stepped:
+        model(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+    found = traced_with(optimizer, model)
+    assert not found.real
+    assert found.on("cuda") is found
+    ops = [c.op for c in updates(found)]
+    assert ops
+    assert not any(op.startswith(("optimizer::", "aten::zeros", "aten::empty")) for op in ops)  # the state is there
+
+
+def test_the_products_of_muon_are_traced() -> None:
+    model = nn.Linear(30, 20, bias=False)
+    found = trace(make_workload(model, (5, 30), mode="train", optimizer=torch.optim.Muon(model.parameters())))
+    assert sum(c.op in ("aten::mm", "aten::addmm") for c in updates(found)) == 15
+
+
+class Sharpness(torch.optim.Optimizer):
+    """Like SAM: goes uphill, evaluates the loss there, and steps by that gradient."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+        self.base = torch.optim.SGD(self.param_groups, lr=0.1)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        assert closure is not None, "needs a closure"
+        parameters = self.param_groups[0]["params"]
+        for parameter in parameters:
+            parameter.add_(parameter.grad)
+        with torch.enable_grad():
+            closure()
+        for parameter in parameters:
+            parameter.sub_(parameter.grad)
+        self.base.step()
+
+
+@pytest.mark.parametrize("reads", [False, True], ids=["without values", "real"])
+def test_a_step_that_needs_a_closure_evaluates_the_model_again(reads: bool) -> None:
+    class Net(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result = super().forward(x)
+            if reads:
+                float(result.sum())
+            return result
+
+    model = Net(4, 2)
+    once, twice = (traced_with(kind(model.parameters()), model) for kind in (torch.optim.SGD, Sharpness))
+    assert twice.real == reads
+    assert not any("Adam" in note for note in twice.notes)
+    for phase in ("forward", "loss", "backward"):
+        calls = [[c.op for c in found.calls if c.phase == phase] for found in (once, twice)]
+        assert calls[1] == 2 * calls[0]
+    assert (twice.autograd_nodes, twice.module_calls) == (2 * once.autograd_nodes, 2 * once.module_calls)
+    assert twice.python_calls > 2 * once.python_calls > 0
+    assert [c.op for c in updates(twice)] == ["aten::add_"] * 2 + ["aten::sub_"] * 2 + ["optimizer::SGD"] * 2
+    assert twice.optimizer == "Sharpness"
