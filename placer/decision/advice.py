@@ -87,7 +87,7 @@ def substituted(trace: Trace, name: str) -> Trace:
             return call._replace(op=backward, args=(0,) if new == "relu" else ())
         return call
 
-    return dataclasses.replace(trace, calls=tuple(map(changed, trace.calls)))
+    return trace.everywhere(lambda step: dataclasses.replace(step, calls=tuple(map(changed, step.calls))))
 
 
 def knows_fused(fit: DeviceFit, optimizer: str) -> bool:
@@ -110,7 +110,7 @@ def with_fused(trace: Trace) -> Trace:
         kept = tuple(a for a in call.args if not (isinstance(a, tuple) and a[:1] in (("fused",), ("foreach",))))
         return call._replace(args=(("fused", True), *kept))
 
-    return dataclasses.replace(trace, calls=tuple(map(changed, trace.calls)))
+    return trace.everywhere(lambda step: dataclasses.replace(step, calls=tuple(map(changed, step.calls))))
 
 
 #: A change that saves less than this share of the time is not worth naming: predictions are not that exact.
@@ -237,7 +237,8 @@ def _changes(part: TracedPart, predictions: Mapping[str, Prediction], chosen: st
     if trace.syncs and accelerators:
         times = "once" if trace.syncs == 1 else f"{trace.syncs} times"
         change = f"no value read back during the step (now {times})"
-        yield _Change("sync", change, "", workload, dataclasses.replace(trace, syncs=0))
+        unread = trace.everywhere(lambda step: dataclasses.replace(step, syncs=0))
+        yield _Change("sync", change, "", workload, unread)
     ops = {call.op.removeprefix("aten::").removesuffix("_backward").rstrip("_") for call in trace.calls}
     for name, new in SUBSTITUTES.items():
         if name in ops:

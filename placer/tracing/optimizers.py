@@ -97,7 +97,8 @@ class Updates:
                 self.names.append(kind.__name__)
                 return
             with self.recorder.recording(False):
-                optimizer = kind(updated)
+                made: torch.optim.Optimizer = kind(updated)
+            optimizer = made
         if self._is_whole(optimizer) or isinstance(optimizer, torch.optim.LBFGS):
             self._record(optimizer)
             return

@@ -280,6 +280,7 @@ class MetaRecorder(Recorder):
     def _read(self, call: Call) -> Any:
         """Give a value to Python, if it is known."""
         name, inputs = call.info.name, call.inputs
+        result: Any
         if call.n_meta and inputs and inputs[0].dtype == "bool" and _asked_by_torch():
             # nn.TransformerEncoder asks whether a mask is causal: only a hint, and "no" is always correct.
             result = False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, wraps
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
@@ -170,6 +170,10 @@ class Trace:
         """The trace of the step as ``device`` (``cuda:1``) runs it."""
         kind = device.partition(":")[0]
         return self.others.get(kind) or (self if kind == "cpu" else self.others.get(ACCELERATORS, self))
+
+    def everywhere(self, change: Callable[[Trace], Trace]) -> Trace:
+        """This trace and those for other kinds of devices, each changed alike."""
+        return replace(change(self), others={kind: change(other) for kind, other in self.others.items()})
 
     @cached_property
     def weight_sizes(self) -> tuple[int, ...]:

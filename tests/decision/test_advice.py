@@ -212,3 +212,13 @@ def test_a_fused_optimizer_is_known_where_it_was_measured() -> None:
             assert not any(isinstance(a, tuple) and a[0] == "foreach" for a in after.args)
         else:
             assert after == before
+
+
+def test_a_change_of_the_step_is_one_on_every_device() -> None:
+    """Momentum is traced op by op on the CPU; on accelerators the update is one call per tensor."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
+    step = trace(make_workload(model, (3, 4), mode="train", optimizer=optimizer))
+    fused = [dict(c.args).get("fused") for c in with_fused(step).on("cuda").calls if c.op == "optimizer::SGD"]
+    assert fused == [True] * 4
+    assert not any("gelu" in c.op for c in substituted(step, "gelu").on("cuda").calls)

@@ -88,7 +88,7 @@ def test_tensors_are_updated_one_after_the_other_unless_fused() -> None:
 
 
 def works_of(layer: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Work, ...]:
-    return describe_step(trace(make_workload(layer, (2, 4), mode="train", optimizer=optimizer)))
+    return describe_step(trace(make_workload(layer, (2, 4), mode="train", optimizer=optimizer)).on("mps"))
 
 
 def test_the_host_is_the_chips_own_cpu() -> None:

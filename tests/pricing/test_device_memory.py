@@ -41,7 +41,7 @@ def traced(optimizer: str = "adam", rows: int = 1, **settings: object) -> Trace:
 def test_an_update_of_all_tensors_at_once_takes_a_copy_of_them(
     optimizer: str, settings: dict[str, object], copies: int
 ) -> None:
-    step = replace(traced(optimizer, **settings), peak_activation_bytes=0)
+    step = replace(traced(optimizer, **settings).on("cuda"), peak_activation_bytes=0)
     assert needed_bytes(step, "cpu") == step.peak_bytes
     expected = (step.peak_bytes + copies * step.parameter_bytes) * (1 + ALLOCATOR_SHARE)
     assert needed_bytes(step, "cuda") == pytest.approx(expected)
