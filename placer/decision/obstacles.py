@@ -18,7 +18,8 @@ from torch.utils import _foreach_utils
 
 from placer import machine, pricing
 from placer.placement import Optimizers, immovable, instances
-from placer.tracing import Trace, once_per_trace
+from placer.tracing import Trace
+from placer.tracing.optimizers import device_flags
 from placer.workload import spread_over_processes
 
 #: Modules of torch whose classes hold weights that are quantized, or laid out, for the CPU.
@@ -45,8 +46,8 @@ class Obstacles:
     ) -> None:
         self.bound = bound(modules)
         self._traces = traces
-        flags = [flag for optimizer in instances(optimizers) for flag in _flags(optimizer)]
-        self._flags = list(dict.fromkeys([*flags, *(flag for trace in traces for flag in _traced_flags(trace))]))
+        flags = [flag for optimizer in instances(optimizers) for flag in device_flags(optimizer)]
+        self._flags = list(dict.fromkeys([*flags, *(flag for trace in traces for flag in trace.optimizer_flags)]))
 
     def on(self, device: str, *, here: bool = True) -> str | None:
         """Why a device cannot run it, or must not be given it; None where it can, as far as is known.
@@ -166,30 +167,6 @@ def _devices_of_program(module: Any) -> Iterator[torch.device]:
 
 
 # --- flags of optimizers ----------------------------------------------------------------------------------------------
-
-#: The name of an optimizer, and a flag that it was made with.
-Flag = tuple[str, str]
-_FLAGS = ("capturable", "fused")
-
-
-def _flags(optimizer: torch.optim.Optimizer) -> Iterator[Flag]:
-    """Those of an optimizer of torch, or of one made from it."""
-    names = [kind.__name__ for kind in type(optimizer).__mro__ if kind.__module__.startswith("torch.optim.")]
-    if names[0] == "Optimizer":  # its flags mean what its own code says
-        return
-    for flag in _FLAGS:
-        if any(group.get(flag) for group in optimizer.param_groups):
-            yield type(optimizer).__name__, flag
-
-
-@once_per_trace
-def _traced_flags(trace: Trace) -> tuple[Flag, ...]:
-    """Those of the optimizers that a step runs."""
-    updates = [call for call in trace.calls if call.op.startswith("optimizer::")]
-    found = [(call.op.removeprefix("optimizer::"), flag) for call in updates for flag in _FLAGS
-             if (flag, True) in call.args]  # fmt: skip
-    return tuple(dict.fromkeys(found))
-
 
 def _kinds_with(flag: str) -> Sequence[str]:
     """The kinds of devices that torch has such updates for."""

@@ -25,7 +25,7 @@ from placer.tracing import values
 from placer.tracing.isolation import replaced
 from placer.tracing.python_calls import Uncounted
 from placer.tracing.recorder import MetaRecorder, Recorder
-from placer.tracing.trace_data import OpCall, TensorSpec, Trace, dense, spec_of
+from placer.tracing.trace_data import OpCall, OptimizerFlag, TensorSpec, Trace, dense, spec_of
 
 #: Settings that change what an update computes. ``momentum`` and ``weight_decay`` are recorded as on or off.
 _SWITCHES = ("momentum", "weight_decay", "amsgrad", "centered", "nesterov", "maximize", "capturable", "differentiable")
@@ -62,6 +62,16 @@ def _state_bytes(name: str, parameter: TensorSpec, settings: dict[str, Any]) -> 
     return copies * parameter.stored_bytes + (_STEP_BYTES if name not in ("SGD", "LBFGS") else 0)
 
 
+def device_flags(optimizer: torch.optim.Optimizer) -> Iterator[OptimizerFlag]:
+    """The flags of an optimizer of torch, or of one made from it, that not every device has an update for."""
+    names = [kind.__name__ for kind in type(optimizer).__mro__ if kind.__module__.startswith("torch.optim.")]
+    if names[0] == "Optimizer":  # its flags mean what its own code says
+        return
+    for flag in ("capturable", "fused"):
+        if any(group.get(flag) for group in optimizer.param_groups):
+            yield type(optimizer).__name__, flag
+
+
 class Updates:
     """Records the updates of a step.
 
@@ -73,6 +83,7 @@ class Updates:
         self.names: list[str] = []
         self.notes: list[str] = []
         self.stepped: list[torch.optim.Optimizer] = []
+        self._flags: dict[OptimizerFlag, None] = {}
         self._state_bytes: dict[Any, int] = {}
         self._running: list[_Running] = []
         self._making_state = False
@@ -82,6 +93,11 @@ class Updates:
     def state_bytes(self) -> int:
         """Bytes of state of all optimizers."""
         return sum(self._state_bytes.values())
+
+    @property
+    def flags(self) -> tuple[OptimizerFlag, ...]:
+        """The flags of all optimizers that not every device has an update for."""
+        return tuple(self._flags)
 
     def end_step(
         self, optimizer: str | torch.optim.Optimizer, model: nn.Module, evaluate: Callable[[], Any]
@@ -174,6 +190,7 @@ class Updates:
         name = type(optimizer).__name__
         if not self._running and name not in self.names:  # of those that step inside another, that one is named
             self.names.append(name)
+        self._flags.update(dict.fromkeys(device_flags(optimizer)))
         if self._is_whole(optimizer) or not optimizer.state:
             groups = optimizer.param_groups
             updated = [(p, group) for group in groups for p in group["params"] if p.grad is not None]

@@ -239,8 +239,8 @@ class _ModelStep(_Step):
             outputs = distinct(output)
             return self._trace(draws, outputs=_specs(outputs), output_values=log.values(outputs))
         for weight in self.weights:
-            if weight.requires_grad and weight.is_leaf:
-                weight.register_post_accumulate_grad_hook(lambda updated: self.recorder.log.forget(updated.grad))
+            if weight.requires_grad and weight.is_leaf:  # holds the log alone, which holds no weight
+                weight.register_post_accumulate_grad_hook(lambda updated: log.forget(updated.grad))
         with self.recorder, self.functions:
             self._evaluate()
             if self.workload.optimizer is not None:
@@ -299,6 +299,7 @@ class _ModelStep(_Step):
             buffers=self.buffers,
             optimizer="+".join(self.updates.names) or None,
             optimizer_state_bytes=self.updates.state_bytes,
+            optimizer_flags=self.updates.flags,
             sparse_gradients=tuple(sparse),
             compiled=self.workload.compiled,
             notes=(*self._notes(), *draws.notes()),
@@ -360,6 +361,7 @@ class _FunctionStep(_Step):
             output_values=log.values(outputs),
             optimizer="+".join(steps.names) or None,
             optimizer_state_bytes=steps.state_bytes,
+            optimizer_flags=steps.flags,
             python_calls=self.entered(),
             autograd_nodes=passes.nodes,
             compiled=None if train else self.workload.compiled,

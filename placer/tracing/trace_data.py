@@ -33,6 +33,8 @@ ITEM_BYTES = {
 }  # fmt: skip
 #: The kind of device that stands for all but the CPU.
 ACCELERATORS = "accelerators"
+#: The class name of an optimizer, and a flag that it was made with (``fused``).
+OptimizerFlag = tuple[str, str]
 #: Bytes that memory transfers at once, however few of them are read.
 CACHE_LINE = 64
 
@@ -130,6 +132,8 @@ class Trace:
     #: Most bytes of activations, gradients and workspaces alive at once, parameters and optimizer state excluded.
     peak_activation_bytes: int = 0
     optimizer_state_bytes: int = 0
+    #: The names of the optimizers that step, each with a flag that not every device has an update for.
+    optimizer_flags: tuple[OptimizerFlag, ...] = ()
     #: Numbers of the parameters whose gradients are sparse: they take next to no memory.
     sparse_gradients: tuple[int, ...] = ()
     #: ``nn.Module.__call__`` entries, and autograd nodes run by backward.

@@ -86,7 +86,7 @@ def test_a_trained_model_is_seen_and_not_kept_alive(watcher: Watcher) -> None:
     assert shapes(seen) == [(16, 4)]
     trace = seen.usual.trace
     assert trace is not None
-    updates = [call for call in trace.calls if call.op == "optimizer::SGD"]
+    updates = [call for call in trace.on("cuda").calls if call.op == "optimizer::SGD"]
     assert len(updates) == 6
     assert all(("momentum", True) in call.args for call in updates)
     assert watcher.failure is None
@@ -292,7 +292,7 @@ def test_an_optimizer_of_two_models_counts_for_each_with_its_part(watcher: Watch
     for seen in watcher.models:
         assert seen.steps == 2
         assert seen.usual.trace is not None
-        assert [call.op for call in seen.usual.trace.calls].count("optimizer::SGD") == 6
+        assert [call.op for call in seen.usual.trace.on("cuda").calls].count("optimizer::SGD") == 6
     assert len(optimizer.state) == 12
 
 

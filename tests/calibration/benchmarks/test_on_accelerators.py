@@ -110,5 +110,5 @@ def test_updates_are_fused_at_times_and_of_hundreds_of_tensors() -> None:
         Workload(target=module, modules=(module,), args=small.example(), kwargs={}, mode="train", loss=None,
                  optimizer=make_optimizer(module, str(small.optimizer), fused=True), data="device")
     )  # fmt: skip
-    (update, *_) = (call for call in step.calls if call.phase == "optimizer")
+    (update, *_) = (call for call in step.on("cuda").calls if call.phase == "optimizer")
     assert ("fused", True) in update.args
