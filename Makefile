@@ -23,7 +23,7 @@ DEV  := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
 NETS := $(VENV)/.installed-published
 
-.PHONY: help venv demo docs test soak lint types compiled check-tests gpu gpu-rehearsal tree wheel bench published published-packages clean
+.PHONY: help venv demo docs test soak versions lint types compiled check-tests gpu gpu-rehearsal tree wheel bench published published-packages clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -93,6 +93,11 @@ endif
 # Figures of docs/dev/reliability.md. PLACER_SOAK_SHARE=0.01 tries everything for a short time and writes none.
 soak: $(DEV) ## what needs time or load: about an hour, on an idle machine; writes docs/dev/reliability.json
 	$(PY) -m pytest -m soak -p no:randomly --durations=0 $(PYTEST_ARGS)
+
+# Not in CI: three environments of several GB. VERSIONS_ARGS="'oldest torch'" tries one of them.
+versions: tree $(DEV) ## oldest and newest versions of torch and all that placer needs; writes docs/dev/versions.md
+	$(PIP) uv
+	cd $(TREE) && PYTHONPATH=$(TREE) $(ABS_PY) $(CURDIR)/tests/versions.py $(VERSIONS_ARGS)
 
 # Strict: a broken link, or a name that the API reference cannot find, fails.
 docs: export NO_MKDOCS_2_WARNING := 1

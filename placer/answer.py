@@ -322,6 +322,9 @@ class PlacementBuilder:
         # What is wrong with a profile names the command that puts it right.
         next_command = "" if isinstance(error, ProfileError) else "; to see where, run with PLACER_STRICT=1"
         message = f"placed on {placement.decision.device} without a prediction: {error}{next_command}"
+        older = machine.older_torch()
+        if older is not None:
+            message = f"{message}; {older}"
         if refused is not None:
             message = f"{message}; {placement.reason}"
         warnings.warn(PlacerWarning(message), stacklevel=3)

@@ -280,6 +280,20 @@ def check_estimated(model: nn.Module, told: str, error: type[Exception], patch: 
             function(model, (32, 84))
 
 
+def test_a_torch_that_was_never_tried_is_told_where_nothing_is_predicted(
+    calibrated: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fails(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("no rule for cond")
+
+    for version, told in (("2.6.0+cu124", 1), ("2.9.1+cpu", 0), ("2.10.0", 0)):
+        monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion(version))
+        with pytest.warns(PlacerWarning, match="no rule for cond") as caught:
+            placer.choose(Fails(4, 4), (3, 4), devices="cpu")
+        assert str(caught[0].message).count(f"torch {version} is older than {machine.OLDEST_TORCH}, the") == told
+
+
 def test_no_profile_is_one_warning_with_the_next_command(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     check_estimated(model, "an estimate .* run: placer calibrate", placer.ProfileMissing, monkeypatch)
 

@@ -18,10 +18,12 @@ from placer.machine.devices import (
     utilization,
 )
 from placer.machine.identity import (
+    OLDEST_TORCH,
     describe_accelerators,
     differences,
     fingerprint,
     matmul_precision,
+    older_torch,
     same_kind,
     tf32,
 )
@@ -30,9 +32,9 @@ from placer.machine.nvml import describe_driver, order_is_known
 from placer.machine.speed import MeasuredSpeeds, measure_speeds, small_network
 
 __all__ = [
-    "MeasuredSpeeds", "accelerators", "available_devices", "cpu_instructions", "cpu_model",
+    "MeasuredSpeeds", "OLDEST_TORCH", "accelerators", "available_devices", "cpu_instructions", "cpu_model",
     "cpu_version", "current_device", "describe_accelerators", "describe_driver", "differences", "fingerprint",
     "gpu_clocks", "has_context", "known_free_memory", "machine_id", "matmul_precision", "measure_speeds", "memory",
-    "normal_device", "order_is_known", "reserved_memory", "same_kind", "small_network", "split_device", "tf32",
-    "unsupported", "usable_cores", "utilization",
+    "normal_device", "older_torch", "order_is_known", "reserved_memory", "same_kind", "small_network", "split_device",
+    "tf32", "unsupported", "usable_cores", "utilization",
 ]  # fmt: skip

@@ -82,13 +82,7 @@ def _built_for() -> str | None:
     """The kind of accelerator this build of torch knows, present or not."""
     import torch
 
-    own_backend = torch._C._get_privateuse1_backend_name() != "privateuseone"  # comes before all that torch knows
-    if (torch.version.cuda or torch.version.hip) and not own_backend:
-        return "cuda"  # torch 2.6 would ask the driver, after which no forked process can use CUDA
-    try:
-        found = torch.accelerator.current_accelerator()
-    except RuntimeError:  # what torch 2.6 answers where none is present
-        return None
+    found = torch.accelerator.current_accelerator()  # asks no driver, after which no forked process could use CUDA
     return None if found is None else found.type
 
 

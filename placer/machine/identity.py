@@ -9,6 +9,18 @@ from placer.machine import nvml
 from placer.machine.cpu import cpu_instructions, cpu_model, cpu_version, usable_cores
 from placer.machine.devices import accelerators, host_memory, split_device
 
+#: The oldest torch that placer was tried with; pyproject.toml asks for it (docs/dev/versions.md).
+OLDEST_TORCH = "2.9.1"
+
+
+def older_torch() -> str | None:
+    """That this torch is older than any that placer was tried with, in words; None where it is not."""
+    import torch
+
+    if torch.__version__ >= OLDEST_TORCH:  # compared as versions
+        return None
+    return f"torch {torch.__version__} is older than {OLDEST_TORCH}, the oldest that placer was tried with"
+
 
 def fingerprint() -> dict[str, Any]:
     """What step times depend on, as plain JSON values. Never creates a device context.

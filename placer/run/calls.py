@@ -56,11 +56,8 @@ def unseen_by_compiler(function: Callable[..., Any]) -> Callable[..., Any]:
 
     function._torchdynamo_inline = nothing  # type: ignore[attr-defined]
     frames: Any = torch._C._dynamo.eval_frame
-    if hasattr(frames, "skip_code"):  # torch 2.6
-        frames.skip_code(function.__code__)
-    else:
-        skip = frames._FrameAction.SKIP
-        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
     return function
 
 

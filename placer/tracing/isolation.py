@@ -100,7 +100,7 @@ def _is_true(size: object) -> bool:
     return bool(size)
 
 
-#: What the kernels of torch 2.6 to 2.13 ask of a size, and the answers of one that is no symbol.
+#: What the kernels of torch 2.9 to 2.13 ask of a size, and the answers of one that is no symbol.
 SIZES_ARE_NUMBERS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys((
         "definitely_true", "expect_true", "guard_or_false", "guard_or_true", "guard_size_oblivious",
