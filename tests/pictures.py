@@ -35,8 +35,10 @@ def picture(*watched: Any) -> dict[str, Any]:
 
 def _seen(value: Any) -> dict[str, Any]:
     if isinstance(value, nn.Module):
-        tensors = {**dict(value.named_parameters()), **dict(value.named_buffers())}
+        named = {**dict(value.named_parameters()), **dict(value.named_buffers())}
+        tensors = {k: v for k, v in named.items() if not nn.parameter.is_lazy(v)}
         return {
+            "lazy": {k: (id(v), type(v)) for k, v in named.items() if nn.parameter.is_lazy(v)},
             "state": {k: v.detach().clone() for k, v in tensors.items()},
             "grads": {k: None if v.grad is None else (id(v.grad), v.grad.clone()) for k, v in tensors.items()},
             "versions": {k: v._version for k, v in tensors.items()},
@@ -58,7 +60,7 @@ def _seen(value: Any) -> dict[str, Any]:
 def same(a: Any, b: Any) -> bool:
     """Equal bit for bit."""
     if isinstance(a, Tensor):
-        return torch.equal(a, b)
+        return torch.equal(a.to_dense(), b.to_dense())  # torch compares no sparse ones
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
     if isinstance(a, (list, tuple)):

@@ -6,7 +6,7 @@ Nothing else touches the user's objects.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -126,7 +126,7 @@ class BeforeMove:
     """Parameters, gradients, buffers and optimizer state as they are now. Holds their memory; copies nothing."""
 
     def __init__(self, modules: Iterable[nn.Module], optimizers: Optimizers = None) -> None:
-        parts = [part for module in modules for part in module.modules()]
+        self._parts = parts = [part for module in modules for part in module.modules()]
         self._parameters = {
             id(p): (p, p.data, p.grad, None if p.grad is None else p.grad.data)
             for part in parts
@@ -140,6 +140,18 @@ class BeforeMove:
 
     def restore(self) -> None:
         """Put everything back: every Parameter is the same object, with the same values in the same memory."""
+        kept = {}
+        for parameter, data, grad, grad_data in self._parameters.values():
+            kept[id(parameter)], kept[id(grad)] = data, grad_data
+
+        def back(tensor: Tensor) -> Tensor:
+            data = kept.get(id(tensor))
+            return tensor if data is None else data.detach()  # another object, as its content may be exchanged
+
+        for part in self._parts:
+            # Back the way that they came, which recurrent layers need; what TorchScript refuses is set below.
+            with suppress(Exception), _exchanging_content():
+                part._apply(back, recurse=False)
         for parameter, data, grad, grad_data in self._parameters.values():
             _set(parameter, data)
             if grad is not None and grad_data is not None:
@@ -165,16 +177,20 @@ def all_or_nothing(modules: Iterable[nn.Module], optimizers: Optimizers) -> Iter
         raise
 
 
-def _set(tensor: Tensor, data: Tensor) -> None:
-    if tensor.device == data.device:
-        return
+@contextmanager
+def _exchanging_content() -> Iterator[None]:
+    """Modules that move exchange the content of their tensors, so that Parameter objects stay on every backend."""
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
     try:
+        yield
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(before)
+
+
+def _set(tensor: Tensor, data: Tensor) -> None:
+    if tensor.device != data.device:
         tensor.data = data
-    except (RuntimeError, TypeError):
-        # A backend whose tensors are of another kind was moved to by exchanging content, and is left the same way.
-        requires_grad = tensor.requires_grad
-        inner = nn.Parameter(data, requires_grad=requires_grad) if isinstance(tensor, nn.Parameter) else data
-        torch.utils.swap_tensors(tensor, inner)
 
 
 def immovable(modules: Sequence[nn.Module]) -> tuple[str | None, str] | None:

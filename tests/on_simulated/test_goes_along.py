@@ -136,6 +136,24 @@ def test_the_loss_is_back_where_it_was_when_the_device_refuses(
     optimizer.step()
 
 
+def test_a_recurrent_layer_is_back_where_the_layer_after_it_is_refused(device: Device) -> None:
+    """It keeps its weights in a list besides, and weak references to them."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.LSTM(8, 4), nn.Identity())
+    model[2] = torch.jit.script(nn.Linear(4, 3))  # which torch moves to no backend written in Python
+    weights = list(model.parameters())
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = model[2](model[1](model[0](x))[0])
+        return found
+
+    model.forward = forward  # type: ignore[method-assign]
+    with pytest.warns(PlacerWarning, match="the move to sim failed"):
+        placement = chosen(model)
+    assert placement.device.type == "cpu"
+    assert all(now is before for now, before in zip(model.parameters(), weights, strict=True))
+    model(torch.randn(4, 8)).sum().backward()
+
+
 @pytest.mark.parametrize("kind", LOSSES)
 def test_real_steps_are_timed_with_a_copy_of_the_loss(kind: str, device: Device) -> None:
     model = nn.Linear(8, 3)
