@@ -62,6 +62,7 @@ def explain_table(
         apart=better,
         limits={name: _limits(table, name) for name in table.costs if all(_fit(p, name) for p in table.parts)},
         usual_errors={name: usual_error(longest.predictions[name]) for name in table.costs},
+        left_out=table.left_out,
     )
 
 

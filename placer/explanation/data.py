@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #:   thread_counts, bottlenecks, speedup, notes, machine, bounds, advice and timeline, which a reader may ignore. Later:
 #:   verdict, of each device one_time and bounded_by, and of a job parts and apart. Then: objective, and of each device
 #:   watts and dollars_per_hour. Then: of each device its name and its threads. Then: of each device sources
-#:   and assumed. Then: turn, measured, limits and usual_errors.
+#:   and assumed. Then: turn, measured, limits and usual_errors. Then: left_out.
 SCHEMA = 1
 
 
@@ -139,7 +139,8 @@ class ExplanationData:
     when the host and the device do what. Of a job, a step is the whole job: ``parts`` are what it is made of, and
     ``apart`` says how they would run faster on several devices (None: no way was found). ``limits`` are the seconds of
     a step by what bounds them, by device; ``usual_errors`` say how far such numbers are off as a rule. ``turn`` is None
-    where no other batch sizes were priced, ``measured`` empty unless steps were timed.
+    where no other batch sizes were priced, ``measured`` empty unless steps were timed. ``left_out`` says, in a sentence
+    each, which devices that were asked for cannot run it, and why.
     """
 
     workload: Mapping[str, Any]
@@ -159,6 +160,7 @@ class ExplanationData:
     usual_errors: Mapping[str, UsualError] = field(default_factory=dict)
     turn: Turn | None = None
     measured: Mapping[str, Measured] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
     @property
     def unit(self) -> str:

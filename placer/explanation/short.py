@@ -87,6 +87,8 @@ def answer_rows(explanation: ExplanationData) -> Iterator[Row]:
     if explanation.workload.get("inputs_assumed"):
         yield _assumed(explanation)
     yield from _why(explanation)
+    for sentence in explanation.left_out:
+        yield Row("note", sentence)
     turn = turn_line(explanation)
     if turn:
         yield Row("turns", turn)

@@ -208,7 +208,10 @@ class _ModelStep(_Step):
             values.without_values(t for t in others.tensors if t.requires_grad and t.is_leaf)
         if any(map(is_lazy, weights)):  # run lazy modules once, unrecorded, so that their parameters get a shape
             self._begin()
-            with self.errors("first run"), torch.no_grad(), self.recorder, self.functions:
+            with self.errors("first run"), torch.no_grad(), contextlib.ExitStack() as modes:
+                if not real:  # with values, getting a shape is no op that a mode could follow
+                    modes.enter_context(self.recorder)
+                    modes.enter_context(self.functions)
                 self.model(*workload.args, **workload.kwargs)
         if real:
             if any(weight.is_meta for weight in values.of_modules([self.model])):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from explained import explained
 from torch import nn
 
@@ -115,6 +116,14 @@ def test_a_gpu_without_the_memory_says_so(make_prediction: Make) -> None:
     assert "does not fit: needs 90.1 GB" in next(line for line in lines if line.startswith(GPUS[0]))
     both = explained({"cpu": make_prediction("cpu", 4e-3), GPUS[0]: small, GPUS[2]: make_prediction(GPUS[2], 2e-3)})
     assert "the H100 80GB HBM3 would be 2.00× as fast" in str(both)
+
+
+def test_a_device_that_was_asked_for_and_cannot_run_it_is_told(handmade_profile: Profile) -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.Adam(model.parameters(), capturable=True)
+    text = str(placer.explain(model, (3, 4), optimizer=optimizer, profile=handmade_profile, what_if="T4"))
+    (told,) = [line for line in text.splitlines() if line.startswith("note ")]
+    assert told.split(maxsplit=1)[1].startswith("cpu is left out: Adam has capturable=True")
 
 
 def test_why_has_the_figures(make_prediction: Make) -> None:

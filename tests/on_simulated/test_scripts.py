@@ -11,7 +11,6 @@ import warnings
 from typing import Any
 
 import pytest
-import torch
 from on_simulated.test_goes_along import faster_on
 from pictures import same
 from random_scripts import Script, moved, random_script

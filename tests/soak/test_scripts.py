@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -21,9 +20,7 @@ Note = Callable[[str, str], None]
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.skipif(not backend.supported(), reason="this torch takes no backend written in Python")
-def test_two_thousand_random_scripts(
-    share: float, note: Note, tmp_path: Path, pytestconfig: pytest.Config
-) -> None:
+def test_two_thousand_random_scripts(share: float, note: Note, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     count = max(int(SCRIPTS * share), 20)
     command = [
         sys.executable, "-m", "pytest", "-c", str(pytestconfig.inipath), "--rootdir", str(TESTS.parent), "-q",
@@ -34,4 +31,5 @@ def test_two_thousand_random_scripts(
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     (passed,) = re.findall(r"(\d+) passed", done.stdout)
     (skipped,) = re.findall(r"(\d+) skipped", done.stdout) or ["0"]
-    note("scripts", f"{int(passed):,} scripts unchanged and run where they were put; {skipped} drawn ones fail by themselves")
+    kept = f"{int(passed):,} scripts unchanged, and run where they were put"
+    note("scripts", f"{kept}; {skipped} of those drawn fail by themselves")

@@ -33,6 +33,12 @@ class Reading(nn.Module):
         return self.inner(*inputs)
 
 
+def test_lazy_layers_get_their_shapes_in_a_real_run_too() -> None:
+    found = trace(make_workload(Reading(nn.Sequential(nn.Linear(8, 6), nn.LazyLinear(3))), (4, 8), mode="train"))
+    assert found.real
+    assert [p.shape for p in found.parameters] == [(6, 8), (6,), (3, 6), (3,)]
+
+
 def on_meta_and_for_real(model: nn.Module, *args: Any, **kwargs: Any) -> tuple[Trace, Trace]:
     reading = Reading(model)
     real = trace(make_workload(reading, *args, **kwargs))
