@@ -24,6 +24,7 @@ from placer import decision as deciding
 from placer import machine
 from placer.answer import JobPlacement, Placement, PlacementBuilder, record
 from placer.collector import without_collection
+from placer.compiler import called_as_it_is
 from placer.decision import Objective, ranks
 from placer.errors import PlacerError, ProfileError
 from placer.explanation import Explanation, LaterTurn
@@ -115,6 +116,7 @@ def choose(
 ) -> Placement: ...
 
 
+@called_as_it_is
 def choose(
     model: Callable[..., Any] | Job,
     batch: Any = None,
@@ -241,6 +243,7 @@ def logged(placement: Placement) -> Placement:
     return placement
 
 
+@called_as_it_is
 def explain(
     model: Callable[..., Any] | Job,
     batch: Any = None,

@@ -599,3 +599,20 @@ def test_one_size_that_can_be_traced_turns_nothing(calibrated: Profile) -> None:
             return result
 
     assert placer.explain(Fixed(), (8, 4), what_if="T4").turn is None
+
+
+@pytest.mark.parametrize("ask", [placer.choose, placer.explain])
+def test_compiled_code_asks_as_any_other(
+    ask: Callable[..., Any], model: nn.Module, handmade_profile: Profile
+) -> None:
+    """The compiler follows no call of placer's, and what it was about to compile goes on."""
+    answers = []
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        doubled = x * 2.0
+        answers.append(ask(model, (32, 84), profile=handmade_profile, devices=["cpu"]))
+        return doubled + 1.0
+
+    assert torch.compile(forward, backend="eager")(torch.ones(3)).tolist() == [3.0, 3.0, 3.0]
+    (answer,) = answers
+    assert answer.decision.confidence is not None

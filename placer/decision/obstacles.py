@@ -18,8 +18,7 @@ from torch.utils import _foreach_utils
 
 from placer import machine, pricing
 from placer.placement import Optimizers, immovable, instances
-from placer.tracing import Trace
-from placer.tracing.optimizers import device_flags
+from placer.tracing import Trace, device_flags
 from placer.workload import spread_over_processes
 
 #: Modules of torch whose classes hold weights that are quantized, or laid out, for the CPU.

@@ -19,6 +19,8 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from placer.compiler import never_compiled
+
 #: What runs as ``nn.Module.__call__``.
 _CALL: types.CodeType = nn.Module._wrapped_call_impl.__code__
 _PLACE = "_compiled_call_impl"
@@ -55,10 +57,7 @@ def unseen_by_compiler(function: Callable[..., Any]) -> Callable[..., Any]:
         """In the place of the function, in what is compiled."""
 
     function._torchdynamo_inline = nothing  # type: ignore[attr-defined]
-    frames: Any = torch._C._dynamo.eval_frame
-    skip = frames._FrameAction.SKIP
-    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
-    return function
+    return never_compiled(function)
 
 
 class _Descriptor:

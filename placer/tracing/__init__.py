@@ -4,6 +4,7 @@ from placer.tracing import child
 from placer.tracing.copies import meta_model
 from placer.tracing.isolation import without_compiler
 from placer.tracing.operators import CHECKS, COUNTS, READS
+from placer.tracing.optimizers import device_flags
 from placer.tracing.trace_data import (
     MissingKernel,
     OpCall,
@@ -26,6 +27,7 @@ __all__ = [
     "broadcast_strides",
     "child",
     "dense",
+    "device_flags",
     "meta_model",
     "once_per_trace",
     "trace",
