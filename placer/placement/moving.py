@@ -140,7 +140,7 @@ class BeforeMove:
 
     def restore(self) -> None:
         """Put everything back: every Parameter is the same object, with the same values in the same memory."""
-        kept = {}
+        kept: dict[int, Tensor | None] = {}
         for parameter, data, grad, grad_data in self._parameters.values():
             kept[id(parameter)], kept[id(grad)] = data, grad_data
 
