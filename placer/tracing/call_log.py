@@ -190,10 +190,9 @@ class CallLog:
         self._phase_start = 0
         self._live_bytes = 0
         self._live: dict[int, _Tracked] = {}  # by id of the reference
-        #: On accelerators, for the calls from the first to the second number: other calls.
-        self._on_accelerators: list[tuple[int, int, tuple[OpCall, ...]]] = []
-        #: Python functions entered for those that are replaced.
-        self.replaced_functions = 0
+        #: On accelerators, for the calls from the first to the second number: other calls. And the Python functions
+        #: that were entered for those that are replaced.
+        self._on_accelerators: list[tuple[int, int, tuple[OpCall, ...], int]] = []
 
     def __len__(self) -> int:
         """Calls recorded so far."""
@@ -281,14 +280,18 @@ class CallLog:
 
     def replace_on_accelerators(self, start: int, calls: Iterable[OpCall], functions: int) -> None:
         """On accelerators the step runs ``calls`` instead of those from number ``start`` on, and of ``functions``."""
-        self._on_accelerators.append((start, len(self._calls), tuple(calls)))
-        self.replaced_functions += functions
+        self._on_accelerators.append((start, len(self._calls), tuple(calls), functions))
+
+    @property
+    def replaced_functions(self) -> int:
+        """Python functions that are not entered on accelerators."""
+        return sum(functions for *_, functions in self._on_accelerators)
 
     def on_accelerators(self, calls: Sequence[_T], of_others: Callable[[OpCall], _T]) -> tuple[_T, ...]:
         """``calls``, one item for every recorded call, as accelerators run them; () where they run the same."""
         found: list[_T] = []
         done = 0
-        for start, end, others in self._on_accelerators:
+        for start, end, others, _ in self._on_accelerators:
             found += [*calls[done:start], *map(of_others, others)]
             done = end
         return (*found, *calls[done:]) if self._on_accelerators else ()
