@@ -14,7 +14,6 @@ import mmap
 import os
 import stat
 import sys
-import tempfile
 import threading
 import weakref
 from itertools import accumulate, chain, repeat, takewhile
@@ -79,14 +78,14 @@ def _own_file(number: int, most_copied: int) -> tuple[int | None, int]:
     """The same file at the same offset, which it does not share; None where it is no file or not open for reading.
 
     One that is open for writing too is a copy, which is gone with the child. Where it has more than ``most_copied``
-    bytes, it can only be read. Returns the number of bytes copied as well.
+    bytes, and outside of Linux, it can only be read. Returns the number of bytes copied as well.
     """
     try:
         flags = fcntl.fcntl(number, fcntl.F_GETFL)
         status = os.fstat(number)
         if not stat.S_ISREG(status.st_mode) or flags & os.O_WRONLY:
             return None, 0
-        copied = bool(flags & os.O_RDWR) and status.st_size <= most_copied
+        copied = bool(flags & os.O_RDWR) and status.st_size <= most_copied and sys.platform == "linux"
         own = _copied_file(number, flags & os.O_APPEND) if copied else os.open(_path_of(number), os.O_RDONLY)
         if not copied and not os.path.samestat(os.fstat(own), status):  # another one has its name by now
             os.close(own)
@@ -98,12 +97,13 @@ def _own_file(number: int, most_copied: int) -> tuple[int | None, int]:
 
 
 def _copied_file(number: int, append: int) -> int:
-    """A file without a name that has the same contents."""
-    with tempfile.TemporaryFile(buffering=0) as copy:
-        while part := os.pread(number, 1 << 20, copy.tell()):
-            copy.write(part)
-        fcntl.fcntl(copy, fcntl.F_SETFL, fcntl.fcntl(copy, fcntl.F_GETFL) | append)
-        return os.dup(copy.fileno())
+    """A file in memory that has the same contents. Temporary files take a lock, which another thread may have held."""
+    copy = os.memfd_create("copy")
+    place = 0
+    while part := os.pread(number, 1 << 20, place):
+        place += os.write(copy, part)
+    fcntl.fcntl(copy, fcntl.F_SETFL, fcntl.fcntl(copy, fcntl.F_GETFL) | append)
+    return copy
 
 
 def _path_of(number: int) -> str:

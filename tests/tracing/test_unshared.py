@@ -9,10 +9,12 @@ import os
 import socket
 import sqlite3
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -148,6 +150,45 @@ def test_a_larger_file_than_is_copied_can_be_read_alone(tmp_path: Path, monkeypa
         assert child.call(lambda: os.pread(second.fileno(), 4, 0)) == b"four"
         with pytest.raises(TraceError, match="Bad file descriptor"):
             child.call(lambda: os.write(second.fileno(), b"more"))
+
+
+#: Modules that see to their locks when a process forks.
+SEE_TO_THEIR_LOCKS = ("threading", "logging", "concurrent.futures.thread", "placer.tracing.tracer")
+
+
+def locks_of_modules() -> list[Any]:
+    modules = [
+        module
+        for name, module in list(sys.modules.items())
+        if isinstance(module, ModuleType) and name not in SEE_TO_THEIR_LOCKS
+    ]
+    kinds = (type(threading.Lock()), type(threading.RLock()))
+    values = [value for module in modules for value in list(vars(module).values())]
+    return list({id(value): value for value in values if type(value) in kinds}.values())
+
+
+def test_no_lock_that_another_thread_holds_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A data loader's worker, say, sends its last batch from another thread, which looks for a temporary folder."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    workload = make_workload(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), (3, 4), loss=torch.sum)
+    held, traced = threading.Event(), threading.Event()
+
+    def hold_them() -> None:
+        mine = [lock for lock in locks_of_modules() if lock.acquire(blocking=False)]
+        held.set()
+        traced.wait(60)
+        for lock in mine:
+            lock.release()
+
+    holder = threading.Thread(target=hold_them)
+    with (tmp_path / "open for both").open("w+"):
+        holder.start()
+        try:
+            assert held.wait(60)
+            assert trace(workload).mode == "train"
+        finally:
+            traced.set()
+            holder.join()
 
 
 def test_rows_that_a_step_writes_to_a_database_stay_in_the_child(tmp_path: Path) -> None:
