@@ -45,8 +45,21 @@ _FLOAT32 = frozenset({
     "logsumexp",
 })  # fmt: skip
 
-#: What more runs in float32 on other kinds of devices than the CPU.
-_FLOAT32_ON = {"cuda": frozenset({"rms_norm"})}
+#: What runs in float32 on one kind of device alone (ATen/autocast_mode.cpp).
+_FLOAT32_ON = {
+    "cpu": frozenset({
+        "fft_fft", "fft_ifft", "fft_fft2", "fft_ifft2", "fft_fftn", "fft_ifftn", "fft_rfft", "fft_irfft", "fft_rfft2",
+        "fft_irfft2", "fft_rfftn", "fft_irfftn", "fft_hfft", "fft_ihfft", "stft", "view_as_complex", "polar",
+        "linalg_cholesky", "linalg_cond", "linalg_eig", "linalg_eigh", "linalg_eigvals", "linalg_eigvalsh",
+        "linalg_householder_product", "linalg_inv", "linalg_lstsq", "linalg_matrix_rank", "linalg_qr", "linalg_solve",
+        "linalg_svd", "linalg_svdvals", "linalg_tensorinv", "linalg_tensorsolve", "cholesky", "cholesky_inverse",
+        "cholesky_solve", "geqrf", "inverse", "lu_solve", "orgqr", "ormqr", "pinverse", "qr", "svd", "trace",
+        "triangular_solve", "quantile", "nanquantile", "avg_pool3d", "max_pool3d", "adaptive_avg_pool3d",
+        "adaptive_max_pool3d", "fractional_max_pool2d", "fractional_max_pool3d", "max_unpool2d", "max_unpool3d",
+        "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d", "replication_pad3d",
+    }),
+    "cuda": frozenset({"rms_norm"}),
+}  # fmt: skip
 
 
 #: Activation checkpointing, which is not imported here: that takes a second with torch 2.6.
@@ -98,6 +111,8 @@ class Autocast:
             dtype = torch.get_autocast_dtype(self.device)
         elif name in self._float32:
             dtype = torch.float32
+            if name in _FLOAT32_ON["cpu"]:
+                self.kind.differs("cuda")
         else:
             return args, kwargs
         return tuple(self._apply(a, dtype) for a in args), {k: self._apply(v, dtype) for k, v in kwargs.items()}

@@ -245,7 +245,8 @@ class PythonDraws:
 
 
 def _states() -> dict[str, Any]:
-    states: dict[str, Any] = {"Python": random.getstate(), "numpy": None}
+    """The generators' states; numpy's where it is imported."""
+    states: dict[str, Any] = {"Python": random.getstate()}
     if generator := numpy_random():
         kind, keys, *rest = generator.get_state()
         states["numpy"] = (kind, keys.tobytes(), *rest)

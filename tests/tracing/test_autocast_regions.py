@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from placer.tracing import Trace, trace
+from placer.tracing import Trace, function_mode, trace
 from placer.workload import make_workload
 
 
@@ -189,3 +189,32 @@ def test_where_the_trace_for_cuda_fails_the_first_one_stands() -> None:
     assert products(traced) == {"layer": "float32"}
     assert traced.on("cuda") is traced
     assert any(note.startswith("what cuda runs instead of some ops could not be traced") for note in traced.notes)
+
+
+class OfItsSpectrum(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+            return torch.fft.rfft(self.layer(x)).abs().float()
+
+
+def test_what_the_cpu_alone_keeps_in_float32() -> None:
+    """There is no transform of bfloat16: the CPU's autocast casts to float32, that of CUDA leaves it to the script."""
+    traced = trace(make_workload(OfItsSpectrum(), (3, 4)))
+    assert "aten::_fft_r2c" in [call.op for call in traced.calls]
+    assert not traced.real
+    assert any("Unsupported dtype BFloat16" in note for note in traced.notes)
+
+
+def test_the_functions_of_one_kind_are_those_of_torch() -> None:
+    def of(key: str) -> set[str]:
+        names = torch._C._dispatch_get_all_op_names()
+        having = [name for name in names if torch._C._dispatch_has_kernel_for_dispatch_key(name, key)]
+        return {name.removeprefix("aten::").partition(".")[0] for name in having}
+
+    cpu, cuda = of("AutocastCPU"), of("AutocastCUDA")
+    assert function_mode._FLOAT32_ON["cpu"] <= cpu - cuda
+    assert function_mode._FLOAT32_ON["cuda"] <= cuda - cpu

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -204,3 +206,18 @@ def test_draws_of_python_and_numpy_are_noted_and_leave_their_generators(mode: st
     assert random.getstate() == python
     assert same(before, picture(model))
     assert torch.equal(model.history, torch.zeros(3))
+
+
+def test_a_step_that_only_imports_numpy_does_not_draw_from_it() -> None:
+    script = """
+import sys, torch
+from placer.tracing import trace
+from placer.workload import make_workload
+assert "numpy" not in sys.modules
+class Net(torch.nn.Linear):
+    def forward(self, x):
+        import numpy
+        return super().forward(x)
+assert trace(make_workload(Net(4, 4), (6, 4))).notes == (), "a note"
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
