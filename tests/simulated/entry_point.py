@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,3 +34,20 @@ def environment(folder: Path, *devices: Mapping[str, Any]) -> dict[str, str]:
     paths = [str(folder), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     flag = json.dumps(devices) if devices else "1"
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), FLAG: flag}
+
+
+def passed_beside(tests: str, folder: Path, ini: Path, **variables: str) -> str:
+    """What pytest says of ``tests``, a path in this suite's folder, in a process that has the device.
+
+    They all pass. ``folder`` receives the entry point; ``ini`` is pytest's configuration.
+    """
+    suite = Path(__file__).parents[1]
+    command = [
+        sys.executable, "-m", "pytest", "-c", str(ini), "--rootdir", str(suite.parent), "-q", "-p", "no:cacheprovider",
+        str(suite / tests),
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, env={**environment(folder), **variables}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
