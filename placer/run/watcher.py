@@ -6,7 +6,7 @@ script's own objects, of which nothing changes and only the trace comes back. Th
 at its first call; the script waits for it, a tenth of a second as a rule, which is no part of what is measured.
 
 Calls are looked at until there have been enough, and again after the first step of each optimizer (see ``calls``).
-A hook on optimizers stays, which costs one to two microseconds a step. Nothing is done in processes that are forked.
+A hook on optimizers stays, which notes when a step has ended. Nothing is done in processes that are forked.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from statistics import median
 from typing import Any
 
@@ -73,9 +74,8 @@ class Inputs:
 
 @dataclass
 class Step:
-    """The calls of a model since the last step of its optimizer: when that was, and the last call that learns."""
+    """The calls of a model since the last step of its optimizer, and when the last one was that learns."""
 
-    ended: float | None = None
     called: float | None = None
     learning: int = 0
     others: int = 0
@@ -95,9 +95,9 @@ class SeenModel:
     """A model, or several of one architecture (``alike``), and what they ran on.
 
     ``module`` is the newest of them, if it still lives. ``inputs`` are by whether gradients were wanted, and the
-    shapes. ``steps`` are those of its optimizers (``looked_steps``: while calls were looked at), ``between`` the newest
-    seconds from one to the next. Of steps that were looked at, ``loop`` has the seconds from one to the next, and
-    ``inside`` how many of them went by from a call of the model to the end of its optimizer's step.
+    shapes. ``steps`` are those of its optimizers (``looked_steps``: while calls were looked at), ``ends`` when the
+    newest of them ended. Of steps that were looked at, ``loop`` has the seconds from one to the next, and ``inside``
+    how many of them went by from a call of the model to the end of its optimizer's step.
     """
 
     name: str
@@ -108,7 +108,7 @@ class SeenModel:
     inputs: dict[Hashable, Inputs] = field(default_factory=dict)
     steps: int = 0
     looked_steps: int = 0
-    between: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    ends: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT + 1))
     loop: list[float] = field(default_factory=list)
     inside: list[float] = field(default_factory=list)
     step: Step = field(default_factory=Step)
@@ -133,9 +133,14 @@ class SeenModel:
         return max(round(runs / self.looked_steps), 1) if self.looked_steps else 1
 
     @property
+    def between(self) -> list[float]:
+        """Seconds from one of the newest steps to the next."""
+        return [after - before for before, after in zip(self.ends, islice(self.ends, 1, None), strict=False)]
+
+    @property
     def seconds(self) -> float | None:
         """Median wall time from one step of its optimizer to the next; None where there were not two."""
-        return median(self.between) if self.between else None
+        return median(self.between) if len(self.ends) > 1 else None
 
     def wants_trace(self, inputs: Inputs) -> bool:
         """Whether a step on these inputs says more than those that were traced."""
@@ -178,6 +183,8 @@ class Watcher:
     def look(self) -> None:
         """Look at the next calls of whole models."""
         if self._counting is not None:
+            for seen in self.models:
+                seen.step = Step()
             self._left = FIRST_CALLS
             calls.look(self)
 
@@ -260,21 +267,31 @@ class Watcher:
 
     @calls.unseen_by_compiler
     def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        """An optimizer has made a step."""
+        """An optimizer has made a step. In a loop that nobody looks at any more, only that is noted."""
+        trained = self._trained.get(optimizer)
+        if trained is None or not trained.models or self._left > 0:
+            trained = self._look_at_step(optimizer, trained)
+        now = self._now()
+        for seen in trained.models:
+            seen.steps += 1
+            seen.ends.append(now)
+        trained.steps += 1
+
+    def _look_at_step(self, optimizer: torch.optim.Optimizer, trained: Trained | None) -> Trained:
+        """What an optimizer trains, which has made a step; none of it in a forked process."""
         if os.getpid() != self._process:
-            return
+            return Trained()
         try:
-            trained = self._trained.get(optimizer)
             if trained is None:  # it may have a model that nobody has looked at
                 trained = self._trained[optimizer] = Trained()
                 self.look()
             if not trained.models and trained.noticed < self._number_noticed:
                 self._match(optimizer, trained)
             for seen in trained.models:
-                self._count(seen)
-            trained.steps += 1
+                self._time_inside(seen)
         except Exception as error:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
             self.end(f"{type(error).__name__}: {first_line(error)}")
+        return trained or Trained()
 
     def _match(self, optimizer: torch.optim.Optimizer, trained: Trained) -> None:
         """Find the models that an optimizer trains."""
@@ -291,16 +308,17 @@ class Watcher:
                     if inputs.learning:
                         inputs.trace, inputs.refused = None, ""
 
-    def _count(self, seen: SeenModel) -> None:
-        now, step = self._now(), seen.step
-        if step.ended is not None:
-            seen.between.append(now - step.ended)
-            if step.called is not None and not step.others and self._left > 0:
-                seen.loop.append(now - step.ended)
-                seen.inside.append(min(step.learning * (now - step.called), now - step.ended))
-        seen.steps += 1
-        seen.looked_steps += self._left > 0
-        seen.step = Step(ended=now)
+    def _time_inside(self, seen: SeenModel) -> None:
+        """How much of the step that has just ended went by in the model, where all of it was looked at."""
+        step, seen.step = seen.step, Step()
+        if self._left <= 0:
+            return
+        seen.looked_steps += 1
+        if seen.ends and step.called is not None and not step.others:
+            now = self._now()
+            whole = now - seen.ends[-1]
+            seen.loop.append(whole)
+            seen.inside.append(min(step.learning * (now - step.called), whole))
 
     def _now(self) -> float:
         """The time, as it would be if nobody had traced."""
