@@ -268,30 +268,30 @@ class Watcher:
     @calls.unseen_by_compiler
     def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """An optimizer has made a step. In a loop that nobody looks at any more, only that is noted."""
-        trained = self._trained.get(optimizer)
-        if trained is None or not trained.models or self._left > 0:
-            trained = self._look_at_step(optimizer, trained)
-        now = self._now()
-        for seen in trained.models:
-            seen.steps += 1
-            seen.ends.append(now)
-        trained.steps += 1
+        try:
+            trained = self._trained.get(optimizer)
+            if trained is None or not trained.models or self._left > 0:
+                trained = self._look_at_step(optimizer, trained)
+            now = self._now()
+            for seen in trained.models:
+                seen.steps += 1
+                seen.ends.append(now)
+            trained.steps += 1
+        except Exception as error:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
+            self.end(f"{type(error).__name__}: {first_line(error)}")
 
     def _look_at_step(self, optimizer: torch.optim.Optimizer, trained: Trained | None) -> Trained:
         """What an optimizer trains, which has made a step; none of it in a forked process."""
         if os.getpid() != self._process:
             return Trained()
-        try:
-            if trained is None:  # it may have a model that nobody has looked at
-                trained = self._trained[optimizer] = Trained()
-                self.look()
-            if not trained.models and trained.noticed < self._number_noticed:
-                self._match(optimizer, trained)
-            for seen in trained.models:
-                self._time_inside(seen)
-        except Exception as error:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
-            self.end(f"{type(error).__name__}: {first_line(error)}")
-        return trained or Trained()
+        if trained is None:  # it may have a model that nobody has looked at
+            trained = self._trained[optimizer] = Trained()
+            self.look()
+        if not trained.models and trained.noticed < self._number_noticed:
+            self._match(optimizer, trained)
+        for seen in trained.models:
+            self._time_inside(seen)
+        return trained
 
     def _match(self, optimizer: torch.optim.Optimizer, trained: Trained) -> None:
         """Find the models that an optimizer trains."""

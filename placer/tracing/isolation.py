@@ -241,7 +241,7 @@ class PythonDraws:
     def notes(self) -> tuple[str, ...]:
         """A sentence for each that was."""
         now = _states()
-        return tuple(_NOTE.format(name) for name, state in self._before.items() if now[name] != state)
+        return tuple(_NOTE.format(name) for name, state in self._before.items() if now.get(name) != state)
 
 
 def _states() -> dict[str, Any]:

@@ -333,3 +333,14 @@ def test_a_torch_that_calls_modules_in_another_way_is_refused(monkeypatch: pytes
     monkeypatch.setattr(nn.Module, "_compiled_call_impl", print)
     with pytest.raises(NotImplementedError, match="calls modules in a way that placer does not know"):
         Watcher().start()
+
+
+def test_an_optimizer_that_cannot_be_told_from_others_makes_its_steps(watcher: Watcher) -> None:
+    class Unhashable(torch.optim.SGD):
+        __hash__ = None
+
+    model = net()
+    before = model[0].weight.detach().clone()
+    train(model, optimizer=Unhashable(model.parameters(), lr=0.1))
+    assert not torch.equal(model[0].weight, before)
+    assert watcher.failure == "TypeError: unhashable type: 'Unhashable'"
