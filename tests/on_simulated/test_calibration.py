@@ -9,11 +9,6 @@ from simulated.spec import SPEC
 
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.bench import Bench
-from placer.calibration.summary import render
-from placer.pricing.cost_model import CostModel
-from placer.pricing.describe import CONTEXT_FLAGS
-from placer.pricing.families import FAMILIES
-from placer.pricing.work import Work
 from placer.profile.profile import Profile
 
 TENTH = 0.1
@@ -47,39 +42,11 @@ def test_the_rates_are_those_the_device_was_built_with(calibrated_sim: Profile) 
     assert "flops/float16" not in rates  # refused by the device
 
 
-#: Different ops in a step, as many as most networks have.
-KINDS = 20.0
-
-
-def price(profile: Profile, family: str, op: str, flops: float, moved: float, *sizes: float) -> float:
-    flags = len(FAMILIES[family].flags) + len(CONTEXT_FLAGS)
-    work = Work(family, op, "float32", flops, moved, (*sizes, 1e7, KINDS, 0.0, 0.0), (0.0,) * flags)
-    return CostModel(profile.fit("sim")).price_works([work])[0][0]
-
-
-def test_the_fitted_ops_have_the_same_latency_and_rates(calibrated_sim: Profile) -> None:
-    n = 256.0  # of what so short a calibration samples, among the largest
-    product = price(calibrated_sim, "matmul", "aten::mm", 2 * n**3, 12 * n**2, 1, n, n, n, n * n, n * n, n * n, n)
-    assert product - SPEC.kernel == pytest.approx(2 * n**3 / SPEC.flops, rel=TENTH)
-    size = float(1 << 20)
-    added = price(calibrated_sim, "elementwise", "aten::add", size, 12 * size, size, 12 * size, size, size)
-    assert added - SPEC.kernel == pytest.approx(12 * size / SPEC.bytes_per_second, rel=TENTH)
-    tiny = price(calibrated_sim, "elementwise", "aten::add", 8, 96, 8, 96, 8, 8)
-    assert tiny == pytest.approx(SPEC.kernel, rel=TENTH)
-    view = Work("view", "aten::view", "float32", 0.0, 0.0, (1e7, KINDS, 0.0, 0.0), (0.0,) * len(CONTEXT_FLAGS))
-    assert CostModel(calibrated_sim.fit("sim")).price_works([view])[0] == [0.0]
-
-
 def test_the_hosts_time_is_known_apart(calibrated_sim: Profile) -> None:
     framework = calibrated_sim.fit("sim").framework
     assert framework["host/elementwise"] == pytest.approx(SPEC.issue, rel=TENTH)
     assert framework["host/matmul"] == pytest.approx(SPEC.issue, rel=TENTH)
     assert framework["host/view"] == pytest.approx(SPEC.view, rel=TENTH)
-
-
-def test_a_profile_of_it_can_be_read_by_people(calibrated_sim: Profile) -> None:
-    assert "launch         4.00 µs to issue, starts 10.0 µs later" in render(calibrated_sim)
-    assert calibrated_sim.complete
 
 
 def test_ops_are_timed_in_place_and_whole_ops_with_what_is_in_them(device: Device) -> None:

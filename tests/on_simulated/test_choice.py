@@ -4,31 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from on_simulated.two_devices import devices_of, large
 from simulated.device import Device
 from simulated.spec import SPEC
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import placer
-from placer import PlacerWarning, machine
-from placer.decision import history
-from placer.decision.measured import race
+from placer import machine
 from placer.machine import devices, identity
-from placer.placement.moving import synchronize
 from placer.profile.profile import DeviceFit, Profile
-from placer.workload import make_workload
 
 
 def small() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-
-
-def large() -> nn.Module:
-    return nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 
 
 def test_looking_creates_no_context(device: Device) -> None:
@@ -52,7 +44,7 @@ def test_choosing_the_cpu_creates_no_context(device: Device, profile_file: Path)
     placement = placer.choose(model, (4, 4), mode="train", profile=profile_file)
     assert placement.decision.device == "cpu"
     assert set(placement.predictions) == {"cpu", "sim"}
-    assert {p.device.type for p in model.parameters()} == {"cpu"}
+    assert devices_of(model) == {"cpu"}
     assert placer.explain(model, (4, 4), mode="train", profile=profile_file).devices
     loader = DataLoader(TensorDataset(torch.ones(4, 4)), batch_size=2)
     assert placement.batches(loader) is loader
@@ -66,7 +58,7 @@ def test_what_pays_is_moved_and_trains_there(device: Device, profile_file: Path)
     assert placement.decision.device == "sim"
     assert placement.confidence is not None
     assert placement.confidence > 0.9
-    assert {p.device.type for p in model.parameters()} == {"sim"}
+    assert devices_of(model) == {"sim"}
     assert device.contexts == 1
     data = TensorDataset(torch.randn(1024, 256), torch.randint(0, 10, (1024,)))
     losses = []
@@ -83,7 +75,7 @@ def test_what_pays_is_moved_and_trains_there(device: Device, profile_file: Path)
     assert {v.device.type for v in optimizer.state[model[0].weight].values() if v.dim()} == {"sim"}  # type: ignore[index]
     placement = placer.choose(model, (512, 256), mode="infer", profile=profile_file, devices=["cpu"])
     assert placement.decision.device == "cpu"
-    assert {p.device.type for p in model.parameters()} == {"cpu"}
+    assert devices_of(model) == {"cpu"}
 
 
 def test_asked_again_a_model_that_was_moved_away_comes_back(device: Device, profile_file: Path) -> None:
@@ -91,12 +83,12 @@ def test_asked_again_a_model_that_was_moved_away_comes_back(device: Device, prof
     for _ in range(3):
         placement = placer.choose(model, (512, 256), mode="train", profile=profile_file)
         assert placement.decision.device == "sim"
-        assert {p.device.type for p in model.parameters()} == {"sim"}
+        assert devices_of(model) == {"sim"}
     model.to("cpu")
     placer.choose(model, (512, 256), mode="train", profile=profile_file, move=False)
-    assert {p.device.type for p in model.parameters()} == {"cpu"}
+    assert devices_of(model) == {"cpu"}
     placer.choose(model, (512, 256), mode="train", profile=profile_file)
-    assert {p.device.type for p in model.parameters()} == {"sim"}
+    assert devices_of(model) == {"sim"}
 
 
 @pytest.mark.parametrize(("rate", "chosen"), [(1e16, "meta"), (1e7, "sim")])
@@ -112,7 +104,7 @@ def test_of_two_kinds_of_accelerator_the_faster_one_is_taken(
     placement = placer.choose(model, (512, 256), mode="train", profile=both)
     assert placement.decision.device == chosen
     assert set(placement.predictions) == {"cpu", "sim", "meta"}
-    assert {p.device.type for p in model.parameters()} == {chosen}
+    assert devices_of(model) == {chosen}
 
 
 def test_the_move_is_part_of_a_short_run(device: Device, profile_file: Path) -> None:
@@ -137,42 +129,6 @@ def test_what_does_not_fit_stays_away(device: Device, profile_file: Path) -> Non
         optimizer.step()
 
 
-def test_without_a_profile_the_usual_rule_holds(device: Device) -> None:
-    with pytest.warns(PlacerWarning, match="run: placer calibrate"):
-        assert placer.choose(small(), (4, 4), mode="train").decision.device == "sim"
-    with pytest.warns(PlacerWarning, match="run: placer calibrate"):
-        assert placer.choose(nn.Linear(6000, 6000), (4, 6000), mode="train").decision.device == "cpu"
-
-
-def test_a_race_is_run_on_both_and_leaves_the_model_alone(device: Device) -> None:
-    model = large()
-    before = [p.clone() for p in model.parameters()]
-    state = torch.get_rng_state()
-    work = make_workload(model, (64, 256), mode="train", optimizer="adam", data="pinned")
-    seconds = race(work, ("cpu", "sim"), limit_seconds=1e-2, clock=device.clock)
-    assert seconds["sim"].step_seconds > 8 * SPEC.issue
-    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
-    assert torch.equal(state, torch.get_rng_state())
-
-
-def test_steps_are_timed_with_the_device_waited_for(
-    device: Device, with_cpu: Profile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recorded: list[dict[str, Any]] = []
-    monkeypatch.setattr(history, "record", recorded.append)
-    placement = placer.choose(large(), (512, 256), mode="train", profile=replace(with_cpu))
-    placement.times._clock = device.clock
-    x = torch.ones(256, 256, device="sim")
-    for _ in range(64):
-        with placement.step():
-            x @ x
-    synchronize("sim")
-    work = 2 * 256**3 / SPEC.flops
-    assert placement.times.median() == pytest.approx(
-        SPEC.issue + SPEC.launch + SPEC.kernel + work + SPEC.sync, rel=0.01
-    )
-
-
 def test_real_steps_are_timed_on_all_devices_that_are_here(device: Device, profile_file: Path) -> None:
     model = large()
     timed = placer.Options(measure="always")
@@ -182,21 +138,4 @@ def test_real_steps_are_timed_on_all_devices_that_are_here(device: Device, profi
     for name, row in found.measured.items():
         assert row.off == pytest.approx(found.devices[name].step_seconds / row.step_seconds - 1.0)
         assert f"{name} " in str(found).partition("measured  ")[2]
-    assert {p.device.type for p in model.parameters()} == {"cpu"}  # copies ran
-
-
-def test_a_placement_on_the_device_shows_where_its_memory_ends(device: Device, profile_file: Path) -> None:
-    model = large()
-    placement = placer.choose(model, (4096, 256), mode="infer", profile=profile_file)
-    assert placement.decision.device == "sim"
-    turn = placement._turn
-    assert turn is not None
-    assert turn.batch is not None
-    assert (turn.below, turn.above) == ("sim", "cpu")  # the one that has room for any batch
-    needed = [
-        placer.explain(model, (round(factor * turn.batch), 256), mode="infer", profile=profile_file).devices["sim"]
-        for factor in (0.5, 2.0)
-    ]
-    assert needed[0].peak_memory_bytes < SPEC.memory < needed[1].peak_memory_bytes
-    assert f"sim up to a batch of about {turn.batch:,.0f}, cpu from there on" in placement._repr_html_()
-    assert {p.device.type for p in model.parameters()} == {"sim"}
+    assert devices_of(model) == {"cpu"}  # copies ran

@@ -24,16 +24,6 @@ NETWORKS: dict[str, Network] = {
         lambda: nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 1)),
         lambda n: torch.randn(n, 64), "train",
     ),
-    "mlp, inference": (
-        lambda: nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 8)),
-        lambda n: torch.randn(n, 32), "infer",
-    ),
-    "conv1d": (
-        lambda: nn.Sequential(
-            nn.Conv1d(1, 8, 5), nn.ReLU(), nn.Conv1d(8, 8, 5), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 76, 1)
-        ),
-        lambda n: torch.randn(n, 1, 84), "train",
-    ),
     "cnn": (
         lambda: nn.Sequential(
             nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8 * 49, 10)

@@ -82,42 +82,6 @@ def test_the_host_goes_on_while_the_device_computes(device: Device) -> None:
     assert device.clock.now - start == pytest.approx(SPEC.issue + SPEC.launch + 2 * work + SPEC.sync)
 
 
-def test_reading_a_value_and_copying_wait(device: Device) -> None:
-    a = torch.randn(512, 512, device="sim")
-    for read in (lambda t: t.sum().item(), lambda t: t.cpu(), lambda t: bool(t.sum() > 0), lambda t: t.nonzero()):
-        (a @ a) @ a
-        ready = device.queue.free_at
-        assert device.clock.now < ready
-        read(a)
-        assert device.clock.now > ready
-
-
-def test_a_pinned_copy_does_not_wait(device: Device) -> None:
-    x = torch.randn(1 << 16)
-    assert not x.is_pinned()
-    pinned = x.pin_memory()
-    assert pinned.is_pinned()
-    a = torch.randn(512, 512, device="sim")
-    torch.accelerator.synchronize()
-    a @ a
-    there = pinned.to("sim", non_blocking=True)
-    assert device.clock.now < device.queue.free_at
-    x.to("sim")
-    assert device.clock.now >= device.queue.free_at
-    assert torch.equal(there.cpu(), x)
-
-
-def test_a_full_queue_stops_the_host(device: Device) -> None:
-    a = torch.randn(256, 256, device="sim")
-    torch.accelerator.synchronize()
-    start, first = device.clock.now, device.queue.launched
-    out = torch.empty_like(a)
-    for _ in range(2 * SPEC.queue_depth):
-        torch.add(a, a, out=out)
-    issued = (device.queue.launched - first) * SPEC.issue
-    assert device.clock.now - start > 1.02 * issued
-
-
 def test_memory_is_limited_and_given_back(device: Device) -> None:
     gc.collect()
     before = device.memory.used
@@ -130,20 +94,3 @@ def test_memory_is_limited_and_given_back(device: Device) -> None:
     assert device.memory.used == before
     with pytest.raises(torch.OutOfMemoryError, match="sim out of memory"):
         torch.empty(SPEC.memory, device="sim")
-
-
-def test_errors_of_a_backward_op_reach_the_caller(device: Device) -> None:
-    class Greedy(torch.autograd.Function):
-        @staticmethod
-        def forward(context: object, x: torch.Tensor) -> torch.Tensor:
-            return x * 2
-
-        @staticmethod
-        def backward(context: object, gradient: torch.Tensor) -> torch.Tensor:
-            return torch.empty(SPEC.memory, device="sim")
-
-    x = torch.ones(2, device="sim", requires_grad=True)
-    with pytest.raises(torch.OutOfMemoryError):
-        Greedy.apply(x).sum().backward()
-    with pytest.raises(RuntimeError, match="same device"):
-        x + torch.ones(2)

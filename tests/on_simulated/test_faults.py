@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from on_simulated.two_devices import devices_of, large
 from simulated.backend import Backend
 from simulated.device import DEVICE, Device
 from simulated.spec import SPEC
@@ -21,14 +22,6 @@ from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.bench import Bench, attempt
 from placer.calibration.measuring.journal import TOO_LARGE, Journal
 from placer.profile.profile import Profile
-
-
-def large() -> nn.Module:
-    return nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
-
-
-def devices_of(model: nn.Module) -> set[str]:
-    return {tensor.device.type for tensor in (*model.parameters(), *model.buffers())}
 
 
 @pytest.fixture
@@ -124,19 +117,6 @@ def test_a_driver_that_is_too_old_is_one_warning_and_the_cpu(device: Device, mon
     assert placement.decision.device == "cpu"
     refused = "cpu: the move to sim failed (RuntimeError: The driver on your system is too old)"
     assert placement.reason.startswith(refused)
-    assert devices_of(model) == {"cpu"}
-
-
-def test_a_device_that_answers_and_then_fails_is_one_warning_and_the_cpu(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(machine, "known_free_memory", lambda name: SPEC.memory)
-    monkeypatch.setattr(Device, "touch", refuse)
-    model = large()
-    with pytest.warns(PlacerWarning, match=r"run: placer calibrate.*the move to sim failed.*too old") as seen:
-        placement = placer.choose(model, (512, 256), mode="train")
-    assert len(seen) == 1
-    assert placement.decision.device == "cpu"
     assert devices_of(model) == {"cpu"}
 
 

@@ -61,17 +61,6 @@ def test_lightning_is_told_the_accelerator(device: Device) -> None:
     assert next(wide.parameters()).device.type == "cpu"
 
 
-def test_accelerate_is_told_not_to_stay_on_the_cpu(device: Device) -> None:
-    pytest.importorskip("accelerate", reason="accelerate is not installed")
-    from placer.integrations.accelerate import accelerator_args
-
-    model = Wide()
-    assert accelerator_args(model, (2048, 64), optimizer="sgd", mode="train") == {"cpu": False}
-    # Starting the accelerator takes longer than one small step.
-    assert accelerator_args(Wide(2), (1, 64), optimizer="sgd", mode="train", steps=1) == {"cpu": True}
-    assert next(model.parameters()).device.type == "cpu"
-
-
 def test_accelerate_takes_the_accelerator_that_was_chosen(
     assemble: Callable[..., Sequence[Device]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,44 +77,6 @@ def test_accelerate_takes_the_accelerator_that_was_chosen(
     given = accelerator_args(Wide(), (2048, 64), optimizer="sgd", mode="train", devices=["sim:2", "cpu"])
     assert given == {"cpu": False}
     assert torch.ones(1, device="sim").device == torch.device("sim:2")
-
-
-class WithLoss(nn.Module):
-    """Computes its own loss, as the Trainer needs it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = Wide()
-
-    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"loss": nn.functional.mse_loss(self.net(x), labels)}
-
-
-def test_the_trainer_is_told_not_to_stay_on_the_cpu(device: Device) -> None:
-    pytest.importorskip("transformers", reason="transformers is not installed")
-    from placer.integrations.transformers import training_args
-
-    data = [{"x": x, "labels": y} for x, y in zip(*rows(2048), strict=True)]
-    own = {"per_device_train_batch_size": 2048, "num_train_epochs": 100}
-    assert training_args(WithLoss(), data, **own) == {**own, "use_cpu": False}
-    assert training_args(WithLoss(), data, use_cpu=True, **own) == {**own, "use_cpu": True}
-
-
-def test_of_several_accelerators_the_trainer_is_asked_about_the_one_it_takes(
-    assemble: Callable[..., Sequence[Device]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first one, also where that is full and another one is not."""
-    pytest.importorskip("transformers", reason="transformers is not installed")
-    from placer.integrations.transformers import training_args
-
-    assemble(SPEC, SPEC)
-    data = [{"x": x, "labels": y} for x, y in zip(*rows(2048), strict=True)]
-    own = {"per_device_train_batch_size": 2048, "num_train_epochs": 100}
-    for full, use_cpu in (("sim", True), ("sim:1", False)):
-        monkeypatch.setattr(
-            machine, "known_free_memory", lambda name, full=full: 1 << 10 if name == full else SPEC.memory
-        )
-        assert training_args(WithLoss(), data, **own) == {**own, "use_cpu": use_cpu}
 
 
 @pytest.fixture

@@ -5,43 +5,22 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from on_simulated.two_devices import faster_on
 from simulated.device import Device
 from simulated.spec import SPEC
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils.data import DataLoader, TensorDataset
 
 import placer
 from placer import PlacerWarning, machine
 from placer.decision import ranks
 from placer.placement import moving
-from placer.profile.profile import SCHEMA, DeviceFit, Profile
 
 Assemble = Callable[..., Sequence[Device]]
-
-
-def faster_on(fast: str) -> Profile:
-    """A profile made by hand, in which one of the two kinds of device is far the faster one."""
-    slow_cpu, slow_sim = (3e-3, 1e-6) if fast == "sim" else (1e-6, 3e-3)
-    cpu = {"dispatch_seconds": slow_cpu, "flops/float32": 1e10, "bytes_per_second": 1e10}
-    sim = {
-        "dispatch_seconds": slow_sim, "flops/float32": 1e11, "bytes_per_second": 1e11, "launch_seconds": slow_sim,
-        "issue_seconds": slow_sim, "sync_seconds": 1e-6, "context_seconds": 1e-3, "first_call_seconds": 1e-6,
-        "copy/h2d/pageable/bytes_per_second": 1e8, "copy/h2d/pageable/seconds_per_tensor": 1e-5,
-        "copy/h2d/pinned/bytes_per_second": 1e10, "copy/h2d/pinned/seconds_per_tensor": 1e-6,
-        "copy/d2h/pageable/bytes_per_second": 1e8, "copy/d2h/pageable/seconds_per_tensor": 1e-5,
-    }  # fmt: skip
-    width = {"base": 0.05, "ops": 0.0}
-    fits = DeviceFit("cpu", torch.get_num_threads(), cpu, {}, {}, width), DeviceFit("sim", 1, sim, {}, {}, width)
-    return Profile(
-        schema=SCHEMA, created="2026-01-02T03:04:05+00:00", fingerprint=machine.fingerprint(), samples=(), fits=fits,
-        noise={}, warnings=(), complete=True, seconds=10.0,
-    )  # fmt: skip
 
 
 def chosen(model: nn.Module, fast: str = "sim", **options: Any) -> placer.Placement:
@@ -202,30 +181,6 @@ def test_batches_of_graphs_and_jagged_rows_arrive_where_dense_ones_are_staged(de
         assert rows.is_nested
 
 
-def test_a_loader_is_used_alike_on_both_devices(device: Device) -> None:
-    data = TensorDataset(torch.arange(8.0).view(4, 2))
-    for fast in ("cpu", "sim"):
-        placement = chosen(nn.Linear(8, 3), fast)
-        assert placement.decision.device == fast
-        made = placement.batches(torch.full((2,), float(number)) for number in range(3))
-        assert made
-        first = next(made)  # type: ignore[call-overload]
-        assert (first.device.type, first.cpu().tolist()) == (fast, [0.0, 0.0])
-        assert [batch.cpu().tolist() for batch in made] == [[1.0, 1.0], [2.0, 2.0]]
-        listed: Any = placement.batches([torch.zeros(1), torch.ones(1)])
-        assert (len(listed), listed[1].device.type, listed[-1].item()) == (2, fast, 1.0)
-        assert [batch.item() for batch in reversed(listed)] == [1.0, 0.0]
-        assert not placement.batches([])
-        loader = DataLoader(data, batch_size=2)
-        moved: Any = placement.batches(loader)
-        assert isinstance(moved, DataLoader)
-        moved.epoch = 3
-        assert loader.epoch == moved.epoch == 3  # type: ignore[attr-defined]
-        assert [x.device.type for x, in moved] == [fast, fast]
-        with pytest.raises(TypeError, match="not an iterator"):
-            next(moved)
-
-
 # --- ranks ------------------------------------------------------------------------------------------------------------
 
 
@@ -261,9 +216,3 @@ def test_so_it_is_where_the_environment_names_it(
     model = nn.Linear(8, 2)
     assert chosen(model).decision.device == expected
     assert machine.normal_device(str(model.weight.device)) == expected
-
-
-def test_outside_of_a_run_it_is_the_first_one(assemble: Assemble, monkeypatch: pytest.MonkeyPatch) -> None:
-    assemble(SPEC, replace(SPEC, name="other"))
-    monkeypatch.setenv("LOCAL_RANK", "1")  # left over: there is one process
-    assert chosen(nn.Linear(8, 2), devices=["cpu", "sim"]).decision.device == "sim"

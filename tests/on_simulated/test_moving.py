@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import placer
-from placer.decision import ranks
-from placer.placement.batches import MovedBatches, Staging, staging
-from placer.profile.profile import Profile
+from placer.placement.batches import MovedBatches, Staging
 
 pytestmark = pytest.mark.usefixtures("device")
 SIM = torch.device("sim")
@@ -94,19 +91,6 @@ def test_checkpoints_come_back_and_can_be_loaded_anywhere(profile_file: Path, tm
     torch.testing.assert_close(model(x), other(x))
 
 
-def test_a_grad_scaler_made_before_the_move_still_scales(profile_file: Path) -> None:
-    model = Tied()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-    scaler.scale(model(torch.randn(4, 256)).sum()).backward()
-    scaler.step(optimizer)
-    scaler.update()
-    before = scaler.state_dict()
-    placer.choose(model, (512, 256), optimizer=optimizer, profile=profile_file, devices="sim", move=True)
-    assert scaler.state_dict() == before
-    assert all(p is q for p, q in zip(model.parameters(), optimizer.param_groups[0]["params"], strict=True))
-
-
 def test_batches_are_staged_through_pinned_memory_where_that_is_faster(device: Device) -> None:
     data = TensorDataset(torch.randn(32, 4), torch.arange(32))
     always, pinned = Staging((1.0, 1.0), (0.0, 0.0), 0.0, 0.0), []
@@ -119,24 +103,3 @@ def test_batches_are_staged_through_pinned_memory_where_that_is_faster(device: D
             assert len(pinned) == count
             assert torch.equal(torch.cat([x.cpu() for x, _ in got]), data.tensors[0])
             assert torch.equal(torch.cat([y.cpu() for _, y in got]), data.tensors[1])
-
-
-def test_what_calibration_found_decides_about_staging(with_cpu: Profile) -> None:
-    found = staging(with_cpu, "sim")
-    assert found is not None
-    assert found.pays(10**9, 1) == (found.host + found.pinned[0] < found.pageable[0])
-    assert staging(replace(with_cpu, fits=with_cpu.fits[:1]), "sim") is None
-
-
-def test_a_rank_that_would_choose_otherwise_follows_the_first(
-    profile_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = torch.distributed.HashStore()
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr(ranks, "_store", lambda: store)
-    first = placer.choose(Tied(), (512, 256), profile=profile_file, devices="cpu")
-    model = Tied()
-    second = placer.choose(model, (512, 256), profile=profile_file)
-    assert first.decision.device == second.decision.device == "cpu"
-    assert second.decision.reason.startswith("cpu: as the first rank chose for all (here: sim: ")
-    assert {p.device.type for p in model.parameters()} == {"cpu"}

@@ -9,41 +9,21 @@ from typing import Any
 
 import pytest
 import torch
+from on_simulated.two_devices import faster_on
 from simulated.spec import SPEC
 from torch import nn
 
 import placer
 from placer import PlacerWarning, machine
-from placer.profile.profile import DeviceFit, Profile
-from placer.profile.schema import SCHEMA
 
 pytestmark = pytest.mark.usefixtures("device")
-
-
-def faster(fast: str) -> Profile:
-    """A profile in which one of the two devices wins every comparison."""
-    seconds = {"cpu": 1e-3, "sim": 1e-3, fast: 1e-7}
-    rates: dict[str, dict[str, float]] = {
-        name: {
-            "dispatch_seconds": each, "flops/float32": 1e-3 / each * 1e9, "bytes_per_second": 1e-3 / each * 1e9,
-            "launch_seconds": each, "issue_seconds": each, "sync_seconds": each, "context_seconds": each,
-            "copy/h2d/pageable/bytes_per_second": 1e9, "copy/h2d/pageable/seconds_per_tensor": each,
-            "copy/d2h/pageable/bytes_per_second": 1e9, "copy/d2h/pageable/seconds_per_tensor": each,
-        }
-        for name, each in seconds.items()
-    }  # fmt: skip
-    fits = tuple(DeviceFit(n, torch.get_num_threads(), r, {}, {}, {"base": 0.05, "ops": 0.0}) for n, r in rates.items())
-    return Profile(
-        schema=SCHEMA, created="2026-01-02T03:04:05+00:00", fingerprint=machine.fingerprint(), samples=(), fits=fits,
-        noise={}, warnings=(), complete=True, seconds=10.0,
-    )  # fmt: skip
 
 
 def silently(*arguments: Any, fast: str, **options: Any) -> placer.Placement:
     """What ``choose`` answers, which warns of nothing."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", PlacerWarning)
-        return placer.choose(*arguments, profile=faster(fast), **options)
+        return placer.choose(*arguments, profile=faster_on(fast), **options)
 
 
 def left_out(placement: placer.Placement, device: str) -> str:
@@ -91,7 +71,7 @@ def test_where_no_device_can_run_it_a_warning_says_why() -> None:
     model = net()
     optimizer = torch.optim.Adam(model.parameters(), capturable=True)
     with pytest.warns(PlacerWarning, match="no device can run it; cpu is left out: Adam has capturable=True"):
-        placement = placer.choose(model, (32, 8), optimizer=optimizer, profile=faster("cpu"), devices=["cpu"])
+        placement = placer.choose(model, (32, 8), optimizer=optimizer, profile=faster_on("cpu"), devices=["cpu"])
     assert (placement.decision.device, placement.confidence) == ("cpu", None)
 
 
@@ -168,7 +148,7 @@ def test_no_name_moves_a_model_that_ddp_wraps(monkeypatch: pytest.MonkeyPatch) -
     assert placement.decision.device == "cpu"
     assert "choose before that" in left_out(placement, "sim")
     with pytest.warns(PlacerWarning, match="sim cannot be used here .*choose before that"):
-        assert placer.choose(model, (4, 8), profile=faster("sim"), devices=["sim"]).decision.device == "cpu"
+        assert placer.choose(model, (4, 8), profile=faster_on("sim"), devices=["sim"]).decision.device == "cpu"
     monkeypatch.setenv("PLACER_DEVICE", "sim")
     with pytest.warns(PlacerWarning, match="placed on cpu; PLACER_DEVICE=sim: not to be moved: .*choose before that"):
         placement = placer.choose(model, (4, 8))
@@ -177,14 +157,6 @@ def test_no_name_moves_a_model_that_ddp_wraps(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("PLACER_STRICT", "1")
     with pytest.raises(placer.PlacerError, match="choose before that"):
         placer.choose(model, (4, 8))
-
-
-def test_a_name_that_cannot_run_the_optimizer_is_followed_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = net()
-    monkeypatch.setenv("PLACER_DEVICE", "cpu")
-    optimizer = torch.optim.Adam(model.parameters(), capturable=True)
-    with pytest.warns(PlacerWarning, match="placed on cpu; PLACER_DEVICE=cpu: Adam has capturable=True"):
-        assert placer.choose(model, (4, 8), optimizer=optimizer).decision.device == "cpu"
 
 
 def test_the_default_rule_leaves_what_is_bound_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

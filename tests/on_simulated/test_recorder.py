@@ -46,17 +46,6 @@ def test_the_recorder_shows_the_kernels_of_a_device_that_it_knows(
     assert try_recorder("sim").sees
 
 
-def test_a_recorder_may_lose_the_first_kernels_of_a_session_one_more_each_time(
-    assemble: Assemble, recorder_shows_sim: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assemble(replace(SPEC, profiled=True, loses_kernels=True))
-    x = torch.ones(8, device="sim")
-    x.neg_()
-    # Without kernels to give away.
-    monkeypatch.setattr(recording, "give_away_kernels", lambda *_: None)
-    assert [sum(run.lost for run in session(x.neg_)) for _ in range(4)] == [0, 1, 2, 2]
-
-
 def test_kernels_given_away_at_the_head_of_a_session_are_those_that_are_lost(
     assemble: Assemble, recorder_shows_sim: None
 ) -> None:

@@ -16,9 +16,8 @@ from simulated.spec import SPEC
 from torch import nn
 
 import placer
-from placer import PlacerWarning, machine
+from placer import machine
 from placer.decision import measured as racing
-from placer.workload import make_workload
 
 Assemble = Callable[..., Sequence[Device]]
 #: Bytes of one float32 weight of ``wide``.
@@ -77,17 +76,6 @@ def test_a_model_that_trains_on_the_device_fits_there(assemble: Assemble, profil
     assert not other.predictions["sim"].fits
     assert "does not fit: it needs " in other.reason
     assert other.reason.endswith(" MB")
-
-
-def test_what_the_allocator_keeps_is_free_for_this_process(assemble: Assemble, profile_file: Path) -> None:
-    (device,) = assemble(replace(SPEC, memory=8 * WEIGHT, cache=True))
-    held = torch.empty(7 * WEIGHT, dtype=torch.uint8, device="sim")
-    del held
-    gc.collect()
-    assert device.memory.free < 2 * WEIGHT
-    placement = ask(wide(), profile_file)
-    assert placement.predictions["sim"].fits
-    assert placement.decision.device == "sim"
 
 
 def test_what_is_predicted_to_be_needed_covers_what_a_step_needs(assemble: Assemble, profile_file: Path) -> None:
@@ -151,52 +139,6 @@ def test_the_current_device_is_taken_and_everything_goes_there(assemble: Assembl
     module.set_device(1)
     assert ask(model, profile_file, mode="infer").decision.device == "sim:2"  # where the model is
     assert [device.contexts for device in devices] == [0, 0, 1]
-
-
-def test_number_0_is_meant_by_its_name_whatever_is_current(assemble: Assemble, profile_file: Path) -> None:
-    assemble(SPEC, SPEC)
-    torch.get_device_module("sim").set_device(1)
-    model = wide()
-    placement = ask(model, profile_file, devices="sim:0", move=True)
-    assert placement.decision.device == "sim"
-    assert devices_of(model) == {"sim"}
-    assert placement.to(torch.ones(1)).device == torch.device("sim:0")
-
-
-def test_the_rule_without_a_profile_creates_no_context(assemble: Assemble) -> None:
-    (device,) = assemble(SPEC)
-    with pytest.warns(PlacerWarning, match="run: placer calibrate"):
-        assert placer.choose(wide(), (8, 2000), mode="train", move=False).decision.device == "sim"
-    assert device.contexts == 0
-
-
-def test_an_estimate_leaves_a_device_that_cannot_be_used(
-    assemble: Assemble, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assemble(replace(SPEC, no_kernel="no kernel image is available for execution on the device"))
-    monkeypatch.setattr(machine, "unsupported", lambda facts: "this torch has no kernels for compute capability 6.1")
-    with pytest.warns(PlacerWarning, match=r"run: placer calibrate"):
-        placement = placer.choose(wide(), (8, 2000), mode="train")
-    assert placement.decision.device == "cpu"
-    assert "sim is left out: this torch has no kernels for compute capability 6.1" in placement.reason
-
-
-def test_a_race_copies_through_the_cpu(assemble: Assemble) -> None:
-    """The model, its gradients and state are on the device; a copy for the race is there once, not twice."""
-    (device,) = assemble(SPEC)
-    model = wide()
-    optimizer = trained(model, "sim")
-    gc.collect()
-    work = make_workload(model, (4, 2000), mode="train", optimizer=optimizer)
-    device.memory.peak = device.memory.used
-    copied, state, _ = racing._copied(work)
-    assert device.memory.peak == device.memory.used
-    assert devices_of(copied) == {"cpu"}
-    assert state is not None
-    assert {id(p) for group in state.param_groups for p in group["params"]} == {id(p) for p in copied.parameters()}
-    assert {v.device.type for values in state.state.values() for v in values.values()} == {"cpu"}
-    racing.race(work, ("cpu", "sim"), limit_seconds=1e-3, clock=DEVICE.clock)
-    assert devices_of(model) == {"sim"}
 
 
 def test_a_race_without_memory_is_the_answer_that_was_priced(

@@ -11,7 +11,7 @@ import warnings
 from typing import Any
 
 import pytest
-from on_simulated.test_goes_along import faster_on
+from on_simulated.two_devices import faster_on
 from pictures import same
 from random_scripts import Script, moved, random_script
 from simulated.device import Device

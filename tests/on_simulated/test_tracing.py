@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import torch
@@ -86,10 +85,3 @@ def test_after_a_backward_pass_steps_are_traced_in_a_child_still(device: Device)
     assert not kept
     assert torch.equal(model.weight, before[0])
     assert torch.equal(model.weight.grad, before[1])
-
-
-def test_a_model_that_refers_to_what_is_gone_is_traced(device: Device) -> None:
-    model, gone = nn.Linear(4, 4), nn.Linear(1, 1)
-    model.others = [weakref.proxy(gone)]
-    del gone
-    assert trace(make_workload(model.to("sim"), (3, 4), mode="train")).calls

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from simulated.backend import Backend
 from simulated.device import DEVICE, Device
-from torch import nn
 
 from placer import profile
 from placer.calibration import probing, runner
@@ -52,14 +50,6 @@ def test_a_device_that_cannot_be_used_is_left_out_with_the_reason(
     assert f"sim cannot be used here and is left out: {TOO_OLD}" in found.warnings
     assert f"sim cannot be used here and is left out: {TOO_OLD}" in shown.notes
     assert found.complete
-
-
-def test_nothing_but_a_device_that_cannot_be_used_is_one_error_with_the_reason(
-    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Device, "touch", refuse)
-    with pytest.raises(CalibrationError, match=rf"sim cannot be used here and is left out: {TOO_OLD}; run"):
-        calibrate(devices=("sim",), path=tmp_path / "p.json", progress=False, clock=DEVICE.clock)
 
 
 class Breaking:
@@ -110,25 +100,3 @@ def test_a_device_that_breaks_ends_at_once_and_what_was_measured_is_kept(
     assert found.unusable == {}
     assert emptied
     assert device.memory.used <= used
-
-
-def test_a_probe_is_built_on_the_device_and_nothing_of_it_is_copied_there(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[str] = []
-
-    def build() -> nn.Module:
-        layer = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
-        made.extend(t.device.type for t in (*layer.parameters(), *layer.buffers()))
-        return layer
-
-    def example() -> tuple[torch.Tensor]:
-        made.append(torch.randn(2).device.type)
-        return (torch.randn(4, 8, requires_grad=True),)
-
-    bench = Bench("sim", 2, rates={"launch_seconds": 1e-6, "sync_seconds": 1e-6}, clock=DEVICE.clock)
-    seen = bench.measure(Probe("matmul", "p", build, example, "train", "adam"), seconds=0.01)
-    assert seen is not None
-    assert set(made) == {"sim"}
-    timed = {op.op for op in seen.ops if op.seconds}
-    assert timed >= {"aten::addmm", "aten::native_batch_norm.rows", "optimizer::Adam"}
