@@ -48,13 +48,6 @@ def test_energy_is_marked_as_an_estimate_and_watts_may_be_given() -> None:
     assert [row.watts for row in told.devices.values()] == [1.0, 1000.0]
 
 
-def test_prices_are_told_also_where_time_decides() -> None:
-    found = priced(price={"cpu": 0.05, "cuda": 4.0})
-    assert found.decision.objective == "time"
-    assert "less money for" in found.to_text(full=True)
-    assert "money" not in priced().to_text(full=True)
-
-
 def test_a_device_without_a_price_is_named() -> None:
     with pytest.raises(placer.PlacerError, match="no price is given for cuda@A100"):
         priced(objective="cost", price={"cpu": 0.05})

@@ -14,7 +14,6 @@ from explained import explained
 from torch import nn
 
 import placer
-from placer import explanation
 from placer.errors import PlacerError
 from placer.explanation import Bottleneck, Explanation
 from placer.explanation.build import MOST_SPANS
@@ -88,34 +87,6 @@ def test_layers_and_ops_add_up_to_the_compute_of_each_device(two: Explanation) -
     assert {row.name for row in two.folded(1).layers} == {"block", "last"}
 
 
-def test_ops_are_counted_once_for_all_devices_and_keep_the_weakest_source(two: Explanation) -> None:
-    rows = {row.op: row for row in two.ops}
-    assert rows["aten::addmm"].count == 2
-    assert rows["aten::addmm"].devices == {"cpu": pytest.approx(0.75e-3), "cuda": pytest.approx(0.1e-3)}
-    assert rows["optimizer::Adam"].source == "guess"
-    assert rows["aten::mm"].source == "calibrated"
-
-
-def test_notes_are_told_once_and_name_what_is_not_calibrated(two: Explanation, make_prediction: Make) -> None:
-    assert two.notes == ("a note", "on cuda, 20% of the time is not backed by calibration: optimizer::Adam")
-    found = {name: make_prediction(name) for name in ("cpu", "cuda")}
-    for name, p in found.items():
-        trace = dataclasses.replace(p.priced.trace, notes=("a guess",))
-        found[name] = dataclasses.replace(p, priced=dataclasses.replace(p.priced, trace=trace))
-    assert explained(found).notes == ("a guess",)
-
-
-def test_what_others_measured_is_no_guess(make_prediction: Make) -> None:
-    found = explained({
-        "a": make_prediction("a", 1e-3, sources=("published",) * 5, provenance="published"),
-        "b": make_prediction("b", 1e-3, sources=("learnt",) * 5, provenance="data sheet", coverage=0.0),
-        "c": make_prediction("c", 1e-3, sources=("published",) + ("calibrated",) * 4, coverage=0.6),
-    })  # fmt: skip
-    assert all(set(row.guessed) <= {"b", "c"} for row in (*found.layers, *found.ops))
-    assert {row.source for row in found.ops} == {"learnt"}  # the weakest of three devices
-    assert found.notes == ("on c, 40% of the time is not backed by calibration: aten::addmm",)
-
-
 def test_a_job_adds_up_from_its_parts(handmade_profile: Profile) -> None:
     net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
     parts = [placer.Part("act.fast", net, (4, 8), count=7, mode="infer"), placer.Part("learn", net, (64, 8), count=2)]
@@ -129,11 +100,6 @@ def test_a_job_adds_up_from_its_parts(handmade_profile: Profile) -> None:
         assert sum(job.bounds[name].values()) == compute
     assert next(row.count for row in job.ops if row.op.endswith("relu")) == 9
     assert Explanation.from_dict(job.to_dict()) == job
-
-
-def test_the_public_names() -> None:
-    assert placer.Explanation is Explanation
-    assert all(getattr(explanation, name) is not None for name in explanation.__all__)
 
 
 def bottlenecks(make: Make, *parts: tuple[str, str, str, float], devices: tuple[str, ...] = ("cpu",)) -> Any:
@@ -155,16 +121,6 @@ def test_the_op_that_takes_most_of_a_phase_is_found_with_all_its_calls(make_pred
              ("put", "pool", "backward", 3.0), ("mm", "a", "forward", 1.0)]  # fmt: skip
     found = bottlenecks(make_prediction, *parts, devices=("cpu", "cuda"))
     assert found == tuple(Bottleneck(name, "backward", "pool", "put", 6.0, 8.0) for name in ("cpu", "cuda"))
-
-
-@pytest.mark.parametrize("parts", [
-    [("mm", "abcd"[i], "forward", 1.0) for i in range(4)],  # in several layers
-    [("a", "x", "forward", 4.9), ("b", "x", "forward", 2.6), ("c", "x", "forward", 2.5)],  # less than half
-    [("a", "x", "forward", 9.0), ("b", "x", "forward", 1.0), ("view", "x", "forward", 0.0)],  # of two
-    [("a", "x", "loss", 0.9), ("b", "x", "loss", 0.05), ("c", "x", "loss", 0.05), ("d", "x", "backward", 99.0)],
-])  # fmt: skip
-def test_no_bottleneck(make_prediction: Make, parts: list[tuple[str, str, str, float]]) -> None:
-    assert bottlenecks(make_prediction, *parts) == ()
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])

@@ -29,11 +29,6 @@ def test_layers_are_nested_as_the_model_and_small_ones_gathered() -> None:
     assert percents(by_device, ["cpu"]) == percents(by_device, ["cuda"]) == [100, 97, 95, 2, 1, 2]
 
 
-def test_a_chain_reads_as_one_name() -> None:
-    parts = rows(("model.layers.0", "forward", 1.0), ("model.layers.1", "forward", 1.0), ("head", "forward", 1.0))
-    assert [label for _, label, _ in shown(parts)] == ["(whole model)", "model.layers", "0", "1", "head"]
-
-
 def numbered(*seconds: float) -> list[LayerRow]:
     parts = [(f"layer.{n}.{part}", "forward", s / 2) for n, s in enumerate(seconds) for part in ("a", "b")]
     return rows(*parts)
@@ -51,14 +46,6 @@ def test_numbered_layers_that_are_alike_are_one_row_and_what_is_in_them_too() ->
     }
 
 
-def test_two_are_not_many_and_another_shape_or_name_is_not_alike() -> None:
-    assert list(gathered(tree(numbered(1.0, 1.0), None)).children["layer"].children) == ["0", "1"]
-    named = rows(*((name, "forward", 1.0) for name in ("query", "key", "value")))
-    assert list(gathered(tree(named, None)).children) == ["query", "key", "value"]
-    mixed = [*numbered(1.0, 1.0, 1.0), *rows(("layer.1.c", "forward", 0.0))]
-    assert list(gathered(tree(mixed, None)).children["layer"].children) == ["0", "1", "2"]
-
-
 @given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=12))
 def test_gathering_keeps_every_sum(seconds: list[float]) -> None:
     before = tree(numbered(*seconds), None)
@@ -66,12 +53,6 @@ def test_gathering_keeps_every_sum(seconds: list[float]) -> None:
     assert after.seconds == before.seconds
     below = [child.seconds["cpu"] for child in after.children["layer"].children.values()]
     assert sum(below) == pytest.approx(after.seconds["cpu"])
-
-
-def test_nothing_at_all() -> None:
-    assert [label for _, label, _ in shown([])] == ["(whole model)"]
-    assert percents([], ["forward"]) == []
-    assert percents(list(lines(tree(rows(("a", "forward", 0.0)), "cpu"), 0.01, add_columns=True)), ["forward"]) == [0]
 
 
 names = st.lists(st.sampled_from(["a", "b", "c"]), max_size=4).map(".".join)

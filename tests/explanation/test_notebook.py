@@ -12,11 +12,10 @@ from explained import explained
 from torch import nn
 
 import placer
-from placer.answer import JobPlacement, Placement
+from placer.answer import Placement
 from placer.decision import Decision
 from placer.explanation import Turn
 from placer.pricing import Prediction
-from placer.profile import Profile
 
 Make = Callable[..., Prediction]
 HOSTILE = "cuda@\x1b]0;owned\x07<script>alert(1)</script>&\"'><img src=x onerror=alert(1)>"
@@ -61,16 +60,6 @@ def test_it_has_the_verdict_a_bar_with_its_interval_for_each_device_and_the_turn
     assert not {"script", "style", "link", "svg", "img"} & set(card.tags)
 
 
-def test_it_has_the_colours_of_the_page_around_it(make_prediction: Make) -> None:
-    card = Read(explained({"cpu": make_prediction("cpu", 2e-3), "cuda": make_prediction("cuda", 1e-3)})._repr_html_())
-    assert any("background:currentColor" in style for style in card.styles)
-    for style in card.styles:
-        for rule in style.split(";"):
-            name, _, value = rule.partition(":")
-            if "color" in name or "background" in name:
-                assert value in ("inherit", "none", "currentColor")
-
-
 def test_no_name_is_markup(make_prediction: Make) -> None:
     found = {"cpu": make_prediction("cpu", 2e-3), HOSTILE: make_prediction(HOSTILE, 1e-3)}
     made = explained(found, {"target": HOSTILE, "mode": HOSTILE})
@@ -82,20 +71,6 @@ def test_no_name_is_markup(make_prediction: Make) -> None:
         assert "\x1b" not in html
 
 
-def test_a_placement_shows_its_answer_and_where_it_turns(calibrated: Profile) -> None:
-    model = nn.Sequential(nn.Linear(84, 256), nn.ReLU(), nn.Linear(256, 3))
-    placement = placer.choose(model, (32, 84), mode="infer", move=False)
-    card = Read(placement._repr_html_())
-    assert placement.explain().devices.keys() == placement.predictions.keys()
-    for name in placement.predictions:
-        assert name in card.text
-    assert ("from there on" in card.text) == (len(placement.predictions) > 1)
-    placement.show_turn(lambda: Turn(57.0, "cpu", "cuda", 1, 99))  # type: ignore[arg-type]
-    if "_turn" in vars(placement):
-        del vars(placement)["_turn"]
-    assert "cpu up to a batch of about 57, cuda from there on" in Read(placement._repr_html_()).text
-
-
 def test_a_placement_without_a_prediction_shows_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     unpredicted = Decision("cpu", 2, None, "cpu: by the default rule, as <no> accelerator is present")
     card = Read(Placement(unpredicted)._repr_html_())
@@ -103,18 +78,3 @@ def test_a_placement_without_a_prediction_shows_its_reason(monkeypatch: pytest.M
     monkeypatch.setenv("PLACER_DEVICE", "cpu")
     forced: Any = placer.choose(nn.Linear(2, 2), (1, 2))
     assert "set by PLACER_DEVICE" in Read(forced._repr_html_()).text
-
-
-def test_what_cannot_be_explained_shows_its_reason(make_prediction: Make) -> None:
-    def broken() -> Any:
-        raise KeyError("surprise")
-
-    placement = Placement(Decision("cpu", 2, 0.9, "cpu: because"), {"cpu": make_prediction()}, explain=broken)
-    assert "because" in Read(placement._repr_html_()).text
-
-
-def test_a_job_shows_its_answer(calibrated: Profile) -> None:
-    job = placer.Job([placer.Part("act", nn.Linear(8, 4), (8, 8), count=3, mode="infer")])
-    assert "cpu" in Read(placer.explain(job, profile=calibrated)._repr_html_()).text
-    assert isinstance(placed := placer.choose(job, move=False), JobPlacement)
-    assert placed.decision.device in Read(placed._repr_html_()).text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,53 +68,12 @@ def facts(lines: list[str]) -> list[str]:
     return [line.split("  ")[0] for line in lines if "█" not in line and re.match(r"[a-z]+( [a-z]+)? {2,}\S", line)]
 
 
-@pytest.mark.parametrize("width", [40, 80, 100])
-@pytest.mark.parametrize("folder", ["", "a" * 300 + "/", "with blanks/" * 20])
-def test_the_command_is_one_line_however_long_its_path_is(make_prediction: Make, folder: str, width: int) -> None:
-    found = full_answer(make_prediction, ("cpu", "cuda"), (3e-3, 1.5e-3))
-    command = shlex.join(["placer", "explain", f"{folder}net.py:Net", "--batch", "32,84", "--measure"])
-    lines = render_short(found, width=width, verify=command).splitlines()
-    assert lines[-1] == f"verify    {command}"
-    assert lines[:-1] == render_short(found, width=width, verify="").splitlines()
-    elsewhere = dataclasses.replace(found, machine={"here": False})
-    assert render_short(elsewhere, width=width, verify=command).endswith(f"\nverify    on such a machine: {command}\n")
-
-
 def test_the_answer_stands_before_all_that_it_rests_on(handmade_profile: Profile) -> None:
     net = nn.Sequential(nn.Linear(84, 64), nn.Mish(), nn.Linear(64, 1))
     found = placer.explain(net, (32, 84), profile=handmade_profile)
     assert str(found) == found.to_text()
     assert found.to_text(full=True).startswith(found.to_text())
     assert "Layers" in found.to_text(full=True)
-
-
-def test_gpus_that_are_only_thought_are_not_said_to_be_there(make_prediction: Make) -> None:
-    for names, seconds, says in (
-        (("cpu", GPUS[0]), (4e-3, 1e-3), "cpu is the only device here: 4.00 ms a step; the Tesla T4 would be 4.00× as"),
-        (("cpu", GPUS[0]), (1e-3, 2e-3), "the Tesla T4 would take 2.00× as long"),
-        (("cpu", GPUS[0]), (1e-3, 1.05e-3), "the Tesla T4 would be about the same (0.95×)"),
-        (("cpu", *GPUS), (4e-3, 4e-3, 2e-3, 1e-3), "cpu is the only device here: 4.00 ms a step; these GPUs would be "
-         "1.00× to 4.00× as fast"),
-        (("cpu", "cuda", GPUS[2]), (4e-3, 2e-3, 1e-3), "cuda is the best device here: 2.00 ms a step; the H100 80GB "
-         "HBM3 would be 2.00× as fast"),
-        (("cpu", "cuda"), (4e-3, 2e-3), "cuda: 2.00× as fast as cpu"),
-        (("cpu", "cpu@server", "cuda@server"), (4e-3, 2e-3, 1e-3), "cuda@server: 2.00× as fast as the next best"),
-    ):  # fmt: skip
-        found = full_answer(make_prediction, names, seconds)
-        assert says in found.to_text(200).splitlines()[0]
-        assert found.decision.device == names[seconds.index(min(seconds))]
-    there = dataclasses.replace(found, machine={"here": False}, devices={n: found.devices[n] for n in ("cpu",)})
-    assert "on such a machine: placer" in there.to_text(200)
-
-
-def test_a_gpu_without_the_memory_says_so(make_prediction: Make) -> None:
-    small = make_prediction(GPUS[0], 1e-3, fits=False, peak_memory_bytes=90_100_000_000)
-    found = explained({"cpu": make_prediction("cpu", 4e-3), GPUS[0]: small})
-    lines = found.to_text().splitlines()
-    assert lines[0].endswith("the Tesla T4 has too little memory for it")
-    assert "does not fit: needs 90.1 GB" in next(line for line in lines if line.startswith(GPUS[0]))
-    both = explained({"cpu": make_prediction("cpu", 4e-3), GPUS[0]: small, GPUS[2]: make_prediction(GPUS[2], 2e-3)})
-    assert "the H100 80GB HBM3 would be 2.00× as fast" in str(both)
 
 
 def test_a_device_that_was_asked_for_and_cannot_run_it_is_told(handmade_profile: Profile) -> None:
@@ -134,21 +92,6 @@ def test_why_has_the_figures(make_prediction: Make) -> None:
     for name, limits in real.limits.items():
         assert sum(limits.values()) == pytest.approx(real.devices[name].step_seconds)
         assert max(limits, key=lambda bound: limits[bound]) == real.devices[name].bounded_by
-
-
-@pytest.mark.parametrize(("turn", "says"), [
-    (Turn(57.3, "cpu", "cuda", 1, 65_536), "cpu up to a batch of about 57, cuda from there on"),
-    (Turn(900.0, "cuda", "cpu", 1, 4096), "cuda up to a batch of about 900, cpu from there on"),
-    (Turn(None, "cpu", "cpu", 1, 65_536), "cpu at every batch from 1 to 65,536"),
-])  # fmt: skip
-def test_the_turn_in_words(make_prediction: Make, turn: Turn, says: str) -> None:
-    found = dataclasses.replace(full_answer(make_prediction, ("cpu", "cuda"), (3e-3, 1.5e-3)), turn=turn)
-    assert f"turns     {says}\n" in str(found)
-    run = dataclasses.replace(found, workload={**found.workload, "steps": 1000})
-    assert f"turns     {says}, for 1,000 steps\n" in str(run)
-    assert "turns" not in str(dataclasses.replace(found, turn=None))
-    several = full_answer(make_prediction, ("cpu", *GPUS), (4e-3, 3e-3, 2e-3, 1e-3))
-    assert "cpu up to a batch of about 57, a GPU from there on" in str(several)
 
 
 # What numbers rest on, and how far such numbers are off.
@@ -184,18 +127,3 @@ def test_a_calibration_tells_its_own_error(handmade_profile: Profile) -> None:
     assert "a calibration here (9 in 10 steps within 22%" in str(dataclasses.replace(own, devices={
         "cpu": own.devices["cpu"]}))  # fmt: skip
     assert own.usual_errors["cuda"].records == tuple(record.name for record in accuracy.CALIBRATED_GPU)
-
-
-def test_each_mark_is_explained_beside_its_error(make_prediction: Make) -> None:
-    found = full_answer(make_prediction, ("cpu", *GPUS[:2]), (4e-3, 3e-3, 2e-3))
-    text = " ".join(found.to_text(300).split())
-    assert "rests on § a similar CPU, before placer calibrate (usually 9–16% off), † published times (usually" in text
-    assert "‡ the GPU's data sheet (usually" in text
-
-
-def test_what_was_measured_stands_beside_what_was_predicted(make_prediction: Make) -> None:
-    found = full_answer(make_prediction, ("cpu", "cuda"), (3e-3, 1.5e-3))
-    both = {"cpu": Measured(4e-3, 3e-3, 5e-3, -0.25), "cuda": Measured(1e-3, 0.9e-3, 1.1e-3, 0.5)}
-    text = dataclasses.replace(found, measured=both).to_text(100)
-    assert "measured  cpu 4.00 ms, predicted 3.00 ms (-25%); cuda 1.00 ms, predicted 1.50 ms (+50%)\n" in text
-    assert "verify" not in text

@@ -8,10 +8,10 @@ import pytest
 from explained import explained
 
 from placer.cli.sweep import over_steps
-from placer.decision import TIME, Objective, objective_of
+from placer.decision import TIME, Objective
 from placer.explanation import Sweep
 from placer.explanation import render_sweep as render
-from placer.explanation.sweep import curves, sparkline, turns
+from placer.explanation.sweep import curves, turns
 from placer.pricing.prediction import Prediction
 
 Make = Callable[..., Prediction]
@@ -36,23 +36,6 @@ def test_the_choice_turns_where_the_curves_meet(sweep: Sweep) -> None:
     assert sweep.turn(16) == pytest.approx(10.0, rel=1e-6)
     assert sweep.turn(1) is None
     assert turns(sweep) == "cpu first; cuda from batch 16 on."
-
-
-def test_text_shows_intervals_sparklines_the_plot_and_the_turn(sweep: Sweep) -> None:
-    text = render(sweep, width=80)
-    assert max(map(len, text.splitlines())) <= 80
-    assert "333–480 µs" in text  # 400 µs, a fifth up and down
-    assert "→ cuda" in text
-    assert "cpu   ▁▃▆█  100 µs to 6.40 ms" in text
-    assert "cuda ‡" in text
-    assert "\n‡ from" in text
-    assert "Both take equal time at about batch 10." in text
-    axis = next(line for line in text.splitlines() if "└" in line)
-    assert axis.count("┴") == 1
-    assert text.endswith("cpu first; cuda from batch 16 on.\n")
-    steps = render(dataclasses.replace(sweep, over="steps"), width=80)
-    assert "take equal time at about " in steps
-    assert " steps.\ncpu first; cuda from 16 steps on." in steps
 
 
 def test_a_tie_is_told_in_the_table_the_sentence_and_json(make_prediction: Make) -> None:
@@ -82,22 +65,6 @@ def test_over_steps_the_one_time_cost_counts(make_prediction: Make) -> None:
     values = json.loads(sweep.to_json())
     assert (values["sweep"], values["crossovers"][-1]) == ("steps", {"steps": 2048, "choice": "cuda"})
     assert [row["steps"] for row in values["rows"]] == [1, 512, 2048]
-
-
-def test_by_money_the_choice_is_the_cheaper_and_the_curves_of_time_say_nothing_of_it(make_prediction: Make) -> None:
-    sweep = swept(make_prediction, (8, 16, 64), objective=objective_of("cost", {"cpu": 1.0, "cuda": 2.0}))
-    assert sweep.crossovers() == [(8, "cpu"), (64, "cuda")]
-    assert sweep.turn(64) is None
-    text = render(sweep, width=100)
-    assert "cheaper" in text
-    assert "faster" not in text
-    assert "are level" not in text
-
-
-def test_a_sparkline_rises_with_its_values_on_a_log_scale() -> None:
-    assert sparkline([1.0, 10.0, 100.0]) == "▁▅█"  # the middle of seven steps is rounded to the even one
-    assert sparkline([3.0, 3.0]) == "▁▁"
-    assert sparkline([0.0, 1.0, 2.0]) == " ▁█"
 
 
 def test_curves_cross_where_their_values_do_and_bridge_gaps() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,25 +52,16 @@ def explanations(make_prediction: Callable[..., Prediction]) -> dict[str, Explan
     }
 
 
-@pytest.mark.parametrize("name", ["one_device", "two_devices"])
+def test_golden(explanations: dict[str, Explanation]) -> None:
+    text = render(explanations["two_devices"], width=80)
+    assert text == (GOLDEN / "two_devices_80.txt").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("width", [80, 120])
-def test_golden(explanations: dict[str, Explanation], name: str, width: int) -> None:
-    text = render(explanations[name], width=width)
-    assert text == (GOLDEN / f"{name}_{width}.txt").read_text(encoding="utf-8")
-    assert max(map(len, text.splitlines())) <= width
-
-
-def test_the_mark_of_a_guess_is_explained_where_a_time_has_it(explanations: dict[str, Explanation]) -> None:
-    marked, plain = render(explanations["two_devices"]), render(explanations["one_device"])
-    assert "~ more than a tenth" in marked
-    assert "~39.0 µs" in marked
-    assert "~292 µs" not in marked  # calibrated on the CPU
-    assert "~" not in plain
-    layers = tuple(dataclasses.replace(row, name=f"~{row.name}") for row in explanations["one_device"].layers)
-    named = render(dataclasses.replace(explanations["one_device"], layers=layers))
-    assert "~block" in named
-    assert "~ more than a tenth" not in named
-
+def test_lines_stay_within_the_width_however_long_names_are(explanations: dict[str, Explanation], width: int) -> None:
+    long = tuple(LayerRow(f"encoder_of_many_words_{n}." + "x" * 90, "forward", {"cpu": 1.0}) for n in range(3))
+    for explanation in (*explanations.values(), dataclasses.replace(explanations["two_devices"], layers=long)):
+        assert max(map(len, render(explanation, width=width).splitlines())) <= width
 
 
 @pytest.mark.parametrize(
@@ -82,78 +72,8 @@ def test_a_bar_is_its_share_to_an_eighth_of_a_character(share: float, width: int
     assert bar(share, width) == text
 
 
-def test_a_model_of_many_layers_is_folded_until_it_can_be_taken_in(explanations: dict[str, Explanation]) -> None:
-    names = [(n, part) for n in range(9) for part in "abcdefg"]
-    layers = tuple(LayerRow(f"stage{n}.{part}", "forward", {"cpu": 1e-5 * (n + 1)}) for n, part in names)
-    text = render(dataclasses.replace(explanations["one_device"], layers=layers), width=80)
-    block = text.split("share\n")[1].split("\n\n")[0].splitlines()[1:]
-    assert 10 < len(block) <= 40
-    assert block[0].split()[:4] == ["(whole", "model)", "3.15", "ms"]
-
-
-def test_a_tie_is_called_one_with_what_tips_it(
-    explanations: dict[str, Explanation], make_prediction: Callable[..., Prediction]
-) -> None:
-    found = {"cpu": make_prediction("cpu", 1e-3), "cuda": make_prediction("cuda", 1.05e-3, bounded_by="launches")}
-    advice = (dataclasses.replace(ADVICE[0], tips=True), ADVICE[1])
-    text = render(dataclasses.replace(explained(found, WORKLOAD, MACHINE), advice=advice), width=120)
-    assert text.startswith("cpu: about the same as cuda (1.05× as fast, 6")
-    assert "on cuda (bounded by launches): about the same; a larger batch favours cuda.\n" in text
-    assert "\nWhat would tip it: a batch of 128 instead of 32 (cuda).\n" in text
-    assert "\nbounded by launches: starting operations takes longer than running them.\n" in text
-    assert "about the same" not in render(explanations["two_devices"], width=120)
-
-
-def test_long_names_and_many_devices_stay_within_the_width(explanations: dict[str, Explanation]) -> None:
-    base = explanations["two_devices"]
-    long = tuple(LayerRow(f"encoder_of_many_words_{n}." + "x" * 90, "forward", {"cpu": 1.0}) for n in range(3))
-    text = render(dataclasses.replace(base, layers=long), width=80)
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_an_explanation_without_layers_is_still_a_verdict(explanations: dict[str, Explanation]) -> None:
-    bare = dataclasses.replace(explanations["two_devices"], layers=(), ops=(), notes=(), machine={})
-    text = render(bare)
-    assert "Layers" not in text
-    assert text.startswith("cuda: 2.00× as fast as cpu")
-
-
 def test_sureness_never_claims_certainty() -> None:
     assert [sureness(p) for p in (0.5, 0.97, 0.999, 1.0)] == ["50%", "97%", ">99%", ">99%"]
-
-
-def test_devices_that_were_not_calibrated_are_marked_and_each_mark_is_explained_once(
-    make_prediction: Callable[..., Prediction],
-) -> None:
-    found = {
-        "cpu": make_prediction("cpu", 2e-3, sources=("published",) * 5, provenance="published"),
-        "cuda@A": make_prediction("cuda@A", 1e-3, sources=("published",) * 5, provenance="published"),
-        "cuda@B": make_prediction("cuda@B", 1e-3, sources=("learnt",) * 5, provenance="data sheet", coverage=0.0),
-    }
-    lines = explained(found).to_text(width=140, full=True).splitlines()
-    heads = [line for line in lines if "cuda@A †" in line and "cuda@B ‡" in line]
-    assert len(heads) == 3  # of the tables of layers, operators and parts
-    rows = [line.split() for line in lines]
-    assert ["numbers", "estimated", "published", "data", "sheet"] in rows
-    assert ["published", "100%", "100%", "-"] in rows
-    assert ["learnt", "elsewhere", "-", "-", "100%"] in rows
-    assert not any("measured" in row for row in rows if len(row) == 4)
-    assert sum(line.startswith(("† from", "‡ from", "§ estimated")) for line in lines) == 3
-
-
-def test_what_nobody_measured_of_the_first_step_is_called_assumed(handmade_profile: Profile) -> None:
-    net = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
-    found = placer.explain(net, (4, 8), profile=handmade_profile, what_if="Tesla T4")
-    gpu = found.devices["cuda@Tesla T4"]
-    assert gpu.assumed == ("context", "first_calls")
-    assert found.devices["cuda"].assumed == found.devices["cpu"].assumed == ()
-    assert "weights" in gpu.one_time
-    text = render(found, width=140)
-    assert text.count(" assumed") == 2
-    assert "2.50 s assumed" in text
-    alone = placer.explain(net, (4, 8), profile="Tesla T4", steps=10)
-    assert "(mostly assumed), later ones" in alone.to_text(full=True)
-    assert json.loads(alone.to_json())["devices"]["cuda"]["assumed"] == ["context", "first_calls"]
 
 
 def test_an_accelerator_that_waits_for_its_host_has_arithmetic_and_memory_too(handmade_profile: Profile) -> None:
