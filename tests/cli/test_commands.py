@@ -7,9 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -50,32 +48,6 @@ def test_help_and_the_catalog_import_no_torch() -> None:
     assert "Tesla T4" in done.stdout
 
 
-def test_the_options_are_those_of_the_contract() -> None:
-    def options(name: str) -> set[str]:
-        command = main.get_command(click.Context(main), name)
-        assert command is not None
-        return {option for p in command.params if isinstance(p, click.Option) for option in p.opts}
-
-    assert options("calibrate") == {"--budget", "--quick", "--device", "--output", "--quiet"}
-    step = {"--autocast", "--loss", "--loss-target"}
-    assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--outputs", "--threads",
-                                  *step,
-                                  "--device", "--profile", "--what-if", "--objective", "--price",
-                                  "--watts", "--sweep", "--measure", "--full", "--json", "--html", "--format",
-                                  "--output"}  # fmt: skip
-    assert options("fleet") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--outputs", "--machine",
-                                *step,
-                                "--gpu", "--vcpus", "--nodes", "--catalog", "--profile", "--price", "--objective",
-                                "--target", "--format", "--output"}  # fmt: skip
-    assert options("validate") == {"--suite", "--threads", "--output", "--against", "--profile", "--published",
-                                   "--problems", "--steps", "--accounts", "--estimate", "--what-if", "--compiled",
-                                   "--jobs", "--machines"}  # fmt: skip
-    assert options("run") == {"-m", "--module", "--explain", "--what-if", "--profile"}
-    group = main.get_command(click.Context(main), "profile")
-    assert isinstance(group, click.Group)
-    assert set(group.commands) == {"show", "list", "path", "export", "import"}
-
-
 def test_an_unexpected_error_is_one_line_unless_asked_for(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     from placer import profile
 
@@ -106,17 +78,8 @@ def test_an_interrupt_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatc
     (("validate", "--suite", "huge"), "--suite"),
     *((("validate", "--threads", text), "--threads takes numbers of at least 1") for text in ("0", "1,,2", "99999")),
     (("validate", "--published", "--suite", "quick"), "leave out --suite"),
-    (("validate", "--published", "--threads", "1", "--against", "full"), "leave out --against and --threads"),
-    (("validate", "--published", "--what-if", "K40"), "leave out --what-if"),
     (("validate", "--published", "--steps", "0"), "--steps"),
-    (("validate", "--published", "--problems"), "one at a time"),
-    (("validate", "--problems", "--suite", "quick"), "leave out --suite"),
     (("validate", "--steps", "10"), "say --published"),
-    (("validate", "--compiled"), "say --published"),
-    (("validate", "--accounts", "there", "--what-if"), "leave out --what-if"),
-    (("validate", "--machines", "there", "--profile", "p.json"), "leave out --profile"),
-    (("validate", "--machines", "there", "--accounts", "there"), "ask one at a time"),
-    (("validate", "--jobs", "--suite", "quick"), "leave out --suite"),
 ])  # fmt: skip
 def test_wrong_usage(run: Run, arguments: tuple[str, ...], says: str) -> None:
     assert says in " ".join(run(*arguments, code=2).stderr.split())
@@ -130,28 +93,6 @@ def test_what_is_not_there_is_named(run: Run, tmp_path: Path, monkeypatch: pytes
     assert "they are in the repository, not in the package" in run("validate", "--published", code=1).stderr
     assert "give the file accounts.jsonl" in run("validate", "--accounts", str(tmp_path / "no.jsonl"), code=1).stderr
     assert "nowhere" in run("validate", "--published", "--profile", "nowhere", code=1).stderr
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_published_steps_are_priced_as_asked(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compiled: bool
-) -> None:
-    from placer import calibration
-
-    asked: list[tuple[object, ...]] = []
-
-    def validate(*, steps: int | None, **rest: Any) -> int:
-        asked.append((steps, rest["profile"], rest["output"]))
-        rest["say"]("50 of 50 steps")
-        return 0
-
-    name = "validate_compiled" if compiled else "validate_published"
-    monkeypatch.setattr(calibration, name, validate, raising=False)
-    more = ["--compiled"] if compiled else []
-    result = run("validate", "--published", *more)
-    assert (result.stdout, result.stderr) == ("", "50 of 50 steps\n")
-    run("validate", "--published", *more, "--steps", "7", "--output", str(tmp_path / "steps.jsonl"))
-    assert asked == [(None, None, None), (7, None, tmp_path / "steps.jsonl")]
 
 
 def test_as_a_process_results_go_to_stdout_and_errors_to_stderr(tmp_path: Path) -> None:

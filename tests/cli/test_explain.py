@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from explained import explained
 from torch import nn
 
 import placer
 from placer import machine, profile
 from placer.cli.options import Range, parse_batch, parse_sweep
-from placer.decision import history, measured
+from placer.decision import measured
 from placer.placement.step_times import StepTimes
-from placer.pricing import Prediction
 from placer.profile.profile import Profile
 
 Run = Callable[..., Result]
@@ -34,16 +32,6 @@ def own(handmade_profile: Profile) -> Profile:
 @pytest.fixture
 def server(handmade_profile: Profile, tmp_path: Path) -> str:
     return str(profile.save(handmade_profile, tmp_path / "server.json"))
-
-
-def test_text(run: Run, nets: str, server: str) -> None:
-    result = run("explain", f"{nets}:net", "--batch", "32,84", "--profile", server, "--full")
-    assert result.stdout.splitlines()[0].startswith("cuda: ")
-    assert "Workload: Sequential on 32×84 float32 training with adam" in result.stdout
-    assert "What would make it faster" in result.stdout
-    assert "a batch of 128 instead of 32" in result.stdout
-    assert "\x1b" not in result.output
-    assert result.stderr == ""
 
 
 def test_json_adds_up(run: Run, nets: str, server: str) -> None:
@@ -88,20 +76,6 @@ def test_a_size_that_cannot_be_traced_does_not_end_a_sweep(run: Run, nets: str, 
     assert "batch 1: " in result.stdout  # batch norm cannot train on one row
     rows = [line for line in result.stdout.splitlines() if line.strip()[:1].isdigit() and "cuda" in line]
     assert [line.split()[0] for line in rows] == ["2", "4"]
-
-
-def test_two_profiles_stand_side_by_side(
-    run: Run, nets: str, server: str, handmade_profile: Profile, tmp_path: Path
-) -> None:
-    laptop = dataclasses.replace(handmade_profile, fits=handmade_profile.fits[:1])
-    path = profile.save(laptop, tmp_path / "laptop.json")
-    result = run("explain", f"{nets}:wide", "--batch", "4096,84", "--profile", str(path), "--profile", server,
-                 "--format", "json")  # fmt: skip
-    values = json.loads(result.stdout)
-    assert list(values["devices"]) == ["cpu", "cpu@server", "cuda@server"]
-    assert values["choice"] == "cuda@server"
-    assert values["devices"]["cpu"]["step_seconds"] == pytest.approx(values["devices"]["cpu@server"]["step_seconds"])
-    assert "cpu@server is not on this machine: its numbers were measured elsewhere" in values["notes"]
 
 
 # The short answer, and what stands around it.
@@ -210,33 +184,6 @@ def test_without_a_target_the_last_decision_is_shown(run: Run) -> None:
     assert "- decided 2" in result.stdout
 
 
-def test_a_tie_in_the_history_is_called_one(run: Run, make_prediction: Callable[..., Prediction]) -> None:
-    for seconds in (1.05e-3, 3e-3):
-        found = {"cpu": make_prediction("cpu", 1e-3), "cuda": make_prediction("cuda", seconds)}
-        kept = explained(found, {"target": "Net", "mode": "train"}).to_dict()
-        history.record({"kind": "decision", "explanation": kept})
-    table = run("explain").stdout.partition("Last decisions on this machine")[2]
-    clear, tie = (line for line in table.splitlines() if "Net" in line)
-    assert "cpu, about the same" in tie
-    assert "same" not in clear
-    decisions = json.loads(run("explain", "--format", "json").stdout)["decisions"]
-    assert [row["verdict"] for row in decisions] == ["cpu", "about the same"]
-
-
-@pytest.mark.usefixtures("own")
-def test_step_times_belong_to_the_decision_that_predicted_them(run: Run) -> None:
-    older = placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
-    placed = placer.choose(nn.Linear(4, 2), (3000, 4), devices=["cpu"])
-    predicted = older.predictions["cpu"].step_seconds
-    times = StepTimes("cpu", predicted, clock=iter(range(1000)).__next__, record=measured.record)
-    for _ in range(6):
-        with times.step():
-            pass
-    assert placed.predictions["cpu"].step_seconds != older.predictions["cpu"].step_seconds
-    decisions = json.loads(run("explain", "--format", "json").stdout)["decisions"]
-    assert [row["seen_seconds"] for row in decisions] == [None, 1.0]
-
-
 # What can go wrong: one clear line.
 
 
@@ -281,11 +228,6 @@ def test_what_cannot_be_done_is_one_line(run: Run, nets: str, placer_home: Path,
         assert says in run("explain", *arguments, code=1).stderr
     (placer_home / "history.jsonl").write_text('{"kind": "decision", "explanation": {"schema": 1}}\n')
     assert "not a complete explanation" in run("explain", code=1).stderr
-
-
-def test_without_a_profile_there_is_an_estimate(run: Run, nets: str) -> None:
-    estimate = run("explain", f"{nets}:net", "--batch", "2,84", "--full").stdout
-    assert "an estimate from published measurements, as this machine is not calibrated" in " ".join(estimate.split())
 
 
 # The small languages of --batch and --sweep.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,11 +17,6 @@ def rollouts():
     net = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 4))
     acting = placer.Part('acting', net, (8, 8), count=100, mode='infer')
     return placer.Job([acting, placer.Part('learning', net, (64, 8), count=10)], repeats=50)
-def learner():
-    net = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 4))
-    rollout = placer.Part('rollout', net, (8, 8), count=2048, mode='infer')
-    update = placer.Part('update', net, (4096, 8), count=320, mode='train')
-    return placer.Job([rollout, update], apart=True)
 """
 OWN = ("--profile", "amd-epyc-2-core", "--what-if", "T4")
 
@@ -60,34 +54,6 @@ def test_a_sweep_over_the_count_of_a_part_and_over_repeats(run: Run, job: str) -
     assert [row["repeats"] for row in swept["rows"]] == [1, 2, 4]
 
 
-@pytest.mark.parametrize("over", ["repeats=1:2048", "update.batch=4096:8192"])
-def test_a_sweep_of_a_job_whose_parts_may_be_apart_says_so(run: Run, job: str, over: str) -> None:
-    asked = ("explain", job.replace("rollouts", "learner"), *OWN, "--sweep", over)
-    swept = json.loads(run(*asked, "--format", "json").stdout)
-    rows = [row for row in swept["rows"] if row["choice"] == "apart"]
-    assert rows[-1] == swept["rows"][-1]
-    for row in rows:
-        assert row["verdict"] == "apart"
-        if over.startswith("update"):
-            assert row["apart"]["step_seconds"] < min(device["step_seconds"] for device in row["devices"].values())
-    text = run(*asked).stdout
-    if over.startswith("update"):
-        assert re.search(r"cpu +90% between .* apart +90% between", text)
-        assert "apart at every" in text
-    else:  # for one job, a context takes longer
-        assert swept["crossovers"][0] == {"repeats": 1, "choice": "cpu"}
-        assert "apart" not in swept["rows"][0]
-        assert "; apart from " in text
-
-
-def test_the_page_has_the_sweep(run: Run, job: str, tmp_path: Path) -> None:
-    page = tmp_path / "job.html"
-    run("explain", job, *OWN, "--sweep", "learning.batch=16:64", "--format", "html", "--output", str(page))
-    text = page.read_text()
-    assert "By batch size of learning" in text
-    assert "Parts of the job" in text
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -102,8 +68,3 @@ def test_what_does_not_fit_a_job_is_wrong_usage(
 ) -> None:
     result = run("explain", job, *OWN, *arguments, code=2)
     assert message in " ".join(result.stderr.split())
-
-
-def test_a_model_has_no_parts_to_sweep_over(run: Run, nets: str) -> None:
-    result = run("explain", f"{nets}:wide", "--batch", "32,84", *OWN, "--sweep", "wide.batch=1:4", code=2)
-    assert "those of a placer.Job" in " ".join(result.stderr.split())

@@ -28,31 +28,6 @@ def host() -> Profile:
     return load_cached(shipped_folder() / "amd-epyc-2-core.json")
 
 
-def test_without_a_machine_this_one_stands_beside_rented_gpus(
-    run: Run, target: tuple[str, ...], calibrated: Profile
-) -> None:
-    text = run(*target).stdout
-    assert "this machine" in text
-    assert all(name in text for name in ("Tesla T4 †", "L4 ‡", "A100-SXM4-80GB †", "H100"))
-    assert "the CPU beside the GPUs is this machine" in text
-    assert "$" not in text
-
-
-def test_machines_of_every_kind_in_one_table(run: Run, target: tuple[str, ...]) -> None:
-    text = run(
-        *target, *EPYC, "--machine", "intel-xeon-avx512-2-core", "--machine", "g4dn.xlarge=4:T4", "--machine", "m5=2",
-        "--machine", "here", "--gpu", "rtx 4090", "--vcpus", "8", "--price", "m5=0.096", "--price", "here=0.08",
-        "--price", "RTX 4090=0.7", "--steps", "1000", "--objective", "cost",
-    ).stdout  # fmt: skip
-    headline, *rest = text.splitlines()
-    assert "cheapest" in headline
-    assert "for 1,000 steps, $" in headline
-    names = ("amd-epyc-2-core", "intel-xeon-avx512-2-core", "g4dn.xlarge (T4) †", "m5 §", "RTX 4090 †", "8 vCPUs §")
-    for name in names:
-        assert any(name in line for line in rest), name
-    assert "- prices per hour are as given" in rest
-
-
 @pytest.mark.parametrize(("text", "cpu", "threads", "gpu"), [
     ("Xeon 8375C=32", "Intel Xeon Platinum 8375C", 32, ""),
     ("Xeon 8375C=2:T4", "Intel Xeon Platinum 8375C", 2, "Tesla T4"),
@@ -118,13 +93,6 @@ def test_a_wrong_file_names_the_row(tmp_path: Path, host: Profile, text: str, sa
     with pytest.raises(errors.PlacerError) as error:
         machines.of_file(str(path), host)
     assert says in str(error.value)
-
-
-def test_a_target_ranks_what_reaches_it(run: Run, target: tuple[str, ...]) -> None:
-    text = run(*target, *EPYC, "--vcpus", "2", "--vcpus", "32", "--target", "1us").stdout
-    assert text.startswith("no machine reaches the target")
-    assert "Target: 1.00 µs for one step; 0 of 3 machines reach it." in text
-    assert "the target, bounded by" in text
 
 
 def test_a_job_is_a_target(run: Run, nets: str, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import re
 from pathlib import Path
 
 import click
-import pytest
 
 from placer.cli import main
 
@@ -44,11 +43,3 @@ def test_options_that_are_printed_exist() -> None:
             found += "--" in rest
             assert not wrong(name, rest), f"{path}: placer {name}{rest}"
     assert found > 50
-
-
-@pytest.mark.parametrize(("name", "rest", "says"), [
-    ("explain", " net.py:Net --batch 2,3 --what-if", []), ("calibrate", " --quicker: 15 s", ["--quicker:"]),
-    ("profile", " show --all", []), ("profile", " show --no", ["--no"]), ("profile", "", []),
-])  # fmt: skip
-def test_options_are_found_in_sentences(name: str, rest: str, says: list[str]) -> None:
-    assert wrong(name, rest) == says

@@ -29,20 +29,6 @@ def test_show_is_short_and_all_is_not(run: Run, calibrated: Profile) -> None:
     assert "--all takes one SOURCE" in run("profile", "show", "--all", "one", "two", code=2).stderr
 
 
-def test_two_profiles_are_one_data_sheet(run: Run, calibrated: Profile, tmp_path: Path) -> None:
-    one = profile.save(dataclasses.replace(calibrated, fits=calibrated.fits[:1], noise={}), tmp_path / "laptop.json")
-    two = profile.save(dataclasses.replace(calibrated, noise={"median_spread": 0.034}), tmp_path / "server.json")
-    text = run("profile", "show", str(one), str(two)).stdout
-    rows = {line.strip().split("  ")[0]: line.split("  ") for line in text.splitlines()}
-    assert "laptop" in text
-    assert "server" in text
-    assert [cell.strip() for cell in rows["launch delay"] if cell.strip()] == ["launch delay", "-", "5.00 µs"]
-    assert [cell.strip() for cell in rows["median"] if cell.strip()] == ["median", "-", "3.4%"]
-    assert text.count("50.0 GFLOP/s") == 2
-    assert "from pinned" not in text  # never measured, so not claimed
-    assert "nobody" in run("profile", "show", str(one), "nobody", code=1).stderr
-
-
 def test_export_and_import(run: Run, calibrated: Profile, tmp_path: Path) -> None:
     file = tmp_path / "lab server.json"
     run("profile", "export", str(file))

@@ -90,18 +90,6 @@ def test_the_target_of_a_loss_grows_with_the_batch(run: Run, source: str) -> Non
     assert found["failed"] == {}
 
 
-def test_a_step_that_reads_values_runs_with_a_loss_of_classes(run: Run, source: str) -> None:
-    found = explained(run, f"{source}:Reading", "--batch", "16,84", "--loss", "cross_entropy")
-    assert any(note.startswith("traced a real run") for note in found["notes"])
-    assert "aten::nll_loss_forward" in ops(found)
-
-
-def test_a_loss_of_the_users_takes_what_the_model_returns(run: Run, source: str) -> None:
-    arguments = ("explain", f"{source}:Pair", "--batch", "16,84", *EPYC)
-    assert "the model returns 2 tensors" in run(*arguments, "--loss", "mse_loss", code=2).stderr
-    run(*arguments, "--loss", f"{source}:first", "--loss-target", "16,3")
-
-
 @pytest.mark.parametrize(("name", "dtype"), [
     ("bf16", "bfloat16"), ("bfloat16", "bfloat16"), ("fp16", "float16"), ("float16", "float16"),
 ])  # fmt: skip
@@ -124,36 +112,14 @@ def test_autocast(run: Run, source: str, name: str, dtype: str) -> None:
     (("job(2)", "--loss", "mse"), "--loss is for a single step"),
     (("job(2)", "--autocast", "bf16"), "--autocast is for a single step"),
 ])  # fmt: skip
-@pytest.mark.parametrize("command", ["explain", "fleet"])
-def test_wrong_usage(run: Run, source: str, command: str, arguments: tuple[str, ...], says: str) -> None:
+def test_wrong_usage(run: Run, source: str, arguments: tuple[str, ...], says: str) -> None:
     target, *options = arguments
-    assert says in " ".join(run(command, f"{source}:{target}", *options, code=2).stderr.split())
-
-
-def test_options_of_a_loss_need_a_target(run: Run) -> None:
-    for option in (("--loss", "mse"), ("--loss-target", "4"), ("--autocast", "bf16")):
-        assert f"{option[0]} needs a TARGET" in run("explain", *option, code=2).stderr
+    assert says in " ".join(run("explain", f"{source}:{target}", *options, code=2).stderr.split())
 
 
 def test_a_fleet_takes_them_beside_its_own_target(run: Run, source: str) -> None:
     run("fleet", f"{source}:build(classes=5)", "--batch", "16,84", "--loss", "cross_entropy", "--loss-target", "16",
         "--autocast", "bf16", "--target", "50ms", "--profile", "amd-epyc-2-core", "--gpu", "T4")  # fmt: skip
-
-
-def test_the_line_on_the_workload_says_that_a_batch_is_assumed(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "images_for_test.py"
-    path.write_text(
-        "from torch import nn\n"
-        "def net():\n"
-        "    made = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten())\n"
-        "    made.default_cfg = {'input_size': (3, 16, 16)}\n"
-        "    return made\n"
-    )
-    short, full = (" ".join(run("explain", f"{path}:net", *EPYC, *more).stdout.split()) for more in ((), ("--full",)))
-    assert "assumes a batch of 32×3×16×16 float32 (--batch sets it)" in short
-    assert "Workload: Sequential on 32×3×16×16 float32 (assumed; --batch sets it) training" in full
-    given = run("explain", f"{path}:net", "--batch", "2,3,16,16", "--full", *EPYC).stdout
-    assert "--batch sets it" not in given
 
 
 @needs_transformers
@@ -173,41 +139,10 @@ def test_a_model_of_transformers_without_network_or_cache(
     assert (inferred["inputs"], inferred["inputs_assumed"]) == (["8×128 int64"] * 2, True)
 
 
-@needs_transformers
-@pytest.mark.parametrize(("options", "says"), [
-    (("--loss", "mse"), "hf:distilgpt2 computes its own"),
-    (("--batch", "8"), "--batch 8 does not fit: input_ids of GPT2LMHeadModel is like 8,128"),
-    (("--batch", "8,16", "--batch", "8"), "is the shape of its main input; give it once"),
-    (("--batch", "8,16:float32"), "input_ids are integers"),
-])  # fmt: skip
-def test_wrong_usage_of_a_model_of_transformers(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], says: str
-) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    assert says in run("explain", "hf:distilgpt2", *options, code=2).stderr
-
-
 def test_an_exported_program_trains_with_a_loss(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "net.pt2"
     torch.export.save(torch.export.export(nn.Linear(84, 5), (torch.randn(8, 84),)), path)
     found = explained(run, str(path), "--mode", "train", "--loss", "cross_entropy")
     assert found["workload"]["loss_target"] == ["8 int64"]
-    class Scaled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(84, 5)
-
-        def forward(self, x: torch.Tensor, *, scale: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = self.layer(x) * scale
-            return out
-
-    both = tmp_path / "both.pt2"
-    exported = torch.export.export(Scaled(), (torch.randn(8, 84),), {"scale": torch.randn(8, 1)})
-    torch.export.save(exported, both)
-    found = explained(run, str(both), "--mode", "train", "--loss", "mse")
-    assert (found["workload"]["inputs"], found["workload"]["loss_target"]) == (
-        ["8×84 float32", "8×1 float32"], ["8×5 float32"],
-    )  # fmt: skip
     error = run("explain", str(path), "--batch", "16,84", *EPYC, code=1).stderr
     assert "the program was exported for that size" in error
