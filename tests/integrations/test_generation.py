@@ -153,24 +153,6 @@ def test_a_decode_step_enters_the_functions_of_one_turn() -> None:
     assert found.python_calls == pytest.approx(turn, rel=0.15)
 
 
-def test_the_cache_is_on_the_device_and_grows() -> None:
-    job = generation(gpt2(), PROMPT, 4, batch=2)
-    for part, length in zip(job.parts[1:], (12, 13, 14), strict=True):
-        assert part.workload.data == "device"
-        assert [tuple(t.shape) for t in part.workload.args[1]] == [(2, 2, length, 16)] * 4
-
-
-def test_layers_with_a_window_keep_the_window_only() -> None:
-    config = transformers.MistralConfig(
-        hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
-        vocab_size=99, sliding_window=8,
-    )  # fmt: skip
-    job = generation(transformers.MistralForCausalLM(config).eval(), PROMPT, 4)
-    kept = {t.shape[2] for part in job.parts[1:] for t in part.workload.args[1] if t.dim() == 4}
-    assert len(kept) == 1
-    assert kept.pop() <= 8
-
-
 @pytest.mark.parametrize("build", [t5, bart])
 def test_a_decoder_starts_with_one_token_and_reads_the_encoders_keys(build: Any) -> None:
     job = generation(build(), PROMPT, 6, batch=2)
@@ -196,20 +178,6 @@ def test_the_model_and_random_numbers_stay_as_they_are() -> None:
     assert torch.equal(generated(model.eval(), 6), before)
 
 
-def test_a_model_without_values_is_enough() -> None:
-    with torch.device("meta"):
-        model = llama()
-    found = placer.explain(generation(model, PROMPT, 6), devices="cpu")
-    real = placer.explain(generation(llama(), PROMPT, 6), devices="cpu")
-    assert found.devices["cpu"].step_seconds == pytest.approx(real.devices["cpu"].step_seconds, rel=0.02)
-
-
-def test_settings_of_generate_are_part_of_the_job() -> None:
-    greedy = traced(generation(gpt2(), PROMPT, 4), "decode, cache of 13")
-    sampled = traced(generation(gpt2(), PROMPT, 4, do_sample=True, top_k=5), "decode, cache of 13")
-    assert {"multinomial", "topk"} <= set(by_name(sampled)) - set(by_name(greedy))
-
-
 @pytest.mark.parametrize(
     ("given", "options", "error", "said"),
     [
@@ -227,26 +195,6 @@ def test_settings_of_generate_are_part_of_the_job() -> None:
 def test_a_wrong_argument_is_named(given: Any, options: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         generation(gpt2(), *given, **options)
-
-
-def test_a_model_that_does_not_generate_text_from_text_is_refused() -> None:
-    with pytest.raises(TypeError, match="with generate"):
-        generation(torch.nn.Linear(2, 2), 4, 4)
-    with pytest.raises(TypeError, match="not BertModel"):
-        generation(bert(), 4, 4)
-
-
-def test_a_model_without_keys_and_values_is_refused() -> None:
-    config = transformers.MambaConfig(hidden_size=16, num_hidden_layers=1, vocab_size=20, state_size=2)
-    with pytest.raises(ValueError, match="MambaForCausalLM keeps no cache of keys and values"):
-        generation(transformers.MambaForCausalLM(config).eval(), 4, 4)
-
-
-def bert() -> Any:
-    config = transformers.BertConfig(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, vocab_size=20
-    )
-    return transformers.BertModel(config)
 
 
 def test_published_decode_steps_of_llama_are_near() -> None:

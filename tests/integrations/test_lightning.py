@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from collector import no_collection
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
@@ -25,7 +24,6 @@ import lightning.pytorch as L  # noqa: E402
 
 from placer.integrations import lightning as integration  # noqa: E402
 from placer.tracing import trace  # noqa: E402
-from placer.tracing.python_calls import PythonCalls  # noqa: E402
 
 
 class Classifier(L.LightningModule):  # type: ignore[misc]
@@ -74,18 +72,6 @@ def test_its_own_step_and_optimizer_are_priced() -> None:
     assert {layer.name for layer in placement.explain().layers} >= {"module.net.0", "module.net.3"}
     assert module.losses == []
     torch.testing.assert_close(dict(module.state_dict()), before, rtol=0, atol=0)
-
-
-def test_an_optimizer_that_needs_a_trainer_is_taken_to_be_adam(recwarn: pytest.WarningsRecorder) -> None:
-    class Scheduled(Classifier):
-        def configure_optimizers(self) -> Any:
-            steps = self.trainer.estimated_stepping_batches
-            optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
-            return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, steps)}
-
-    placement = integration.choose(Scheduled(), next(iter(loader())), devices="cpu")
-    assert placement.explain().workload["optimizer"] == "adam"
-    assert not [warning for warning in recwarn if "configure_optimizers" in str(warning.message)]
 
 
 def test_an_error_of_configure_optimizers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,28 +244,6 @@ def test_a_fit_runs_as_many_steps_as_its_job_says(given: dict[str, Any]) -> None
     assert found.get("validation", 0) == module.ran["validation"]
 
 
-def ops(part: placer.Part) -> list[tuple[str, str]]:
-    return [(call.op, call.phase) for call in trace(part.workload).calls]
-
-
-def test_clipping_adds_its_ops_and_accumulation_adds_gradients_up() -> None:
-    value = {"gradient_clip_val": 1.0, "gradient_clip_algorithm": "value"}
-    plain, clipped, by_value, accumulated = (
-        integration.job(Classifier(), loader(), **given).parts
-        for given in ({}, {"gradient_clip_val": 1.0}, value, {"accumulate_grad_batches": 4})
-    )
-    assert any("clamp" in op for op, _ in ops(by_value[0]))
-    norms = [op for op, _ in ops(clipped[0]) if "norm" in op]
-    assert norms
-    assert not any("norm" in op for op, _ in ops(plain[0]))
-    without, updating = map(ops, accumulated)
-    added = ("aten::add_", "backward")
-    assert without.count(added) == updating.count(added) == 4  # one for each parameter
-    assert ops(plain[0]).count(added) == 0
-    assert not any(phase == "optimizer" for _, phase in without)
-    assert any(phase == "optimizer" for _, phase in updating)
-
-
 def test_what_a_step_logs_costs_time() -> None:
     class Silent(Classifier):
         def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
@@ -327,56 +291,3 @@ def test_what_is_no_module_or_no_loader_is_refused() -> None:
     assert integration.job(Validated(), endless, limit_train_batches=7).parts[0].count == 7
     with pytest.raises(TypeError, match="must give its batches again each epoch"):
         integration.job(Validated(), (batch for batch in loader()), limit_train_batches=7)
-
-
-class Batches:
-    """The same batch again and again, ready made: what is counted of a fit is its loop."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __iter__(self) -> Any:
-        return iter([(torch.randn(8, 8), torch.zeros(8, dtype=torch.long))] * self.number)
-
-    def __len__(self) -> int:
-        return self.number
-
-
-class Bare(L.LightningModule):  # type: ignore[misc]
-    """Steps that enter as few functions as steps can."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(8))
-
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        return (batch[0] @ self.weight).sum()
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        batch[0] @ self.weight
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-def functions_of_a_fit(training: int, validation: int, **options: Any) -> int:
-    trainer = L.Trainer(
-        accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, num_sanity_val_steps=0, **options,
-    )  # fmt: skip
-    counter = PythonCalls()
-    with no_collection(), counter.counting():
-        trainer.fit(Bare(), Batches(training), Batches(validation))
-    return counter.count
-
-
-def test_the_loops_enter_as_many_functions_as_when_they_were_counted() -> None:
-    functions_of_a_fit(2, 2)  # what only the first fit of a process enters, imports above all
-    start = functions_of_a_fit(8, 8)
-    update = (functions_of_a_fit(24, 8) - start) / 16
-    validation = (functions_of_a_fit(8, 24) - start) / 16
-    assert update == pytest.approx(770, rel=0.3)
-    assert validation == pytest.approx(450, rel=0.3)
-    every = functions_of_a_fit(24, 8, accumulate_grad_batches=8) - functions_of_a_fit(8, 8, accumulate_grad_batches=8)
-    micro = (every - 2 * update) / 14
-    assert micro == pytest.approx(600, rel=0.3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,19 +50,6 @@ def test_the_order_of_its_next_epoch_is_as_before() -> None:
     before = generator.get_state()
     loading_between(loader, lambda batch: None)
     assert torch.equal(generator.get_state(), before)
-
-
-def test_it_ends_when_its_time_is_over() -> None:
-    stepped: list[Any] = []
-    loading_between(range(10_000), lambda batch: (stepped.append(batch), time.sleep(0.01)), limit_seconds=0.02)
-    assert 1 <= len(stepped) <= 2
-
-
-def test_workers_do_not_wait_for_steps() -> None:
-    stepped: list[Any] = []
-    loader = DataLoader(TensorDataset(torch.zeros(8, 2)), batch_size=2, num_workers=1)
-    assert loading_between(loader, stepped.append).overlapped
-    assert stepped == []
 
 
 def test_a_loader_without_batches_is_refused() -> None:

@@ -96,26 +96,6 @@ def counted(method: Callable[..., Any], numbers: list[int]) -> Callable[..., Any
     return call
 
 
-def test_a_batch_of_the_rows_there_are_is_priced_where_none_is_full(tab_model: Any) -> None:
-    from placer.integrations import pytorch_tabnet as integration
-
-    placement = integration.choose(tab_model.TabNetClassifier(verbose=0, n_steps=2), *data(), devices="cpu")
-    assert placement.explain().workload["parts"] == {"training": 1}
-    assert placement.parts["training"].explain().workload["inputs"][0] == "64×5 float32"
-
-
-def test_several_tasks_at_once(tab_model: Any) -> None:
-    from pytorch_tabnet.multitask import TabNetMultiTaskClassifier
-
-    from placer.integrations import pytorch_tabnet as integration
-
-    x, y = data()
-    tasks = np.stack([y == "yes", y[::-1] == "yes"], 1).astype(int)
-    sizes = {"batch_size": 32, "virtual_batch_size": 16, "eval_set": [(x, tasks)]}
-    found = integration.choose(TabNetMultiTaskClassifier(verbose=0, n_steps=2), x, tasks, devices="cpu", **sizes)
-    assert found.confidence == 1.0
-
-
 def test_what_cannot_be_fitted_is_refused(tab_model: Any, tmp_path: Path) -> None:
     from placer.integrations import pytorch_tabnet as integration
 

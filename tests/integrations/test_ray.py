@@ -6,7 +6,6 @@ Everything is real but the measuring: on a node, a calibration is a shipped prof
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -216,34 +215,6 @@ def test_nodes_calibrate_themselves_and_those_that_fail_are_named(calibrated_nod
     assert f"({pools['dying'].id[:8]}) failed: the node died" in str(partly)
 
 
-def test_what_was_collected_is_known_without_asking_any_node(
-    calibrated_nodes: Calibrated, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(integration, "_ask", None)
-    found = nodes()
-    cores = {found.profiles[by_pool(found)[name].kind].fingerprint["cores"] for name in ("new", "single")}
-    assert cores == {machine.usable_cores(), 1}
-    assert not by_pool(found)["without"].kind
-
-
-def test_of_kinds_that_are_known_nothing_is_measured(
-    calibrated_nodes: Calibrated, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    requests: list[Any] = []
-    real = integration._ask
-
-    def ask(asked: Any, arguments: Any, *more: Any) -> dict[str, dict[str, Any]]:
-        requests.append(arguments)
-        return real(asked, arguments, *more)
-
-    monkeypatch.setattr(integration, "_ask", ask)
-    found = calibrate(each="kind")
-    assert requests == [None]
-    assert len(found.profiles) == 2
-    assert by_pool(found)["without"].id in found.failed
-    assert set(found.failed) <= {by_pool(found)[name].id for name in ("without", "dying")}  # listed for a while more
-
-
 def test_a_task_runs_on_the_chosen_kind_with_as_many_threads_as_were_priced(calibrated_nodes: Calibrated) -> None:
     known = nodes()
     choice = choose_node(nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 8)), (512, 256), mode="train")
@@ -275,21 +246,6 @@ def test_a_task_that_asks_for_no_gpu_sees_those_of_the_node(calibrated_nodes: Ca
     environments: list[dict[str, Any]] = [{}, {"env_vars": ENVIRONMENT}]
     seen = [task.options(num_cpus=0, scheduling_strategy=there, runtime_env=each).remote() for each in environments]
     assert ray.get(seen, timeout=250) == ["", "0,1"]  # Ray hides them, unless it is told not to
-
-
-@pytest.mark.parametrize(("does", "error"), [
-    ("exec sleep 600", "it took longer than 0.2 s"), ("echo 'placer: worn out' >&2; exit 1", "worn out"),
-    ("exit 3", "exit code 3"),
-])  # fmt: skip
-def test_whatever_the_process_on_a_node_does_the_node_says_what_it_is(
-    does: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "python"
-    program.write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
-    timeout = 0.2 if "sleep" in does else 60.0
-    assert integration.calibrated_here([], False, timeout) == {"fingerprint": machine.fingerprint(), "error": error}
 
 
 # Simulated nodes: only Ray's description of them is made up.
@@ -335,23 +291,6 @@ def test_a_gpu_of_a_node_is_priced_by_the_catalog_and_asked_for() -> None:
     assert choose_node(*LARGE, mode="train", cluster=without).device == "cpu"
 
 
-def test_nodes_that_were_never_asked_are_estimates() -> None:
-    unknown = Cluster((
-        Node("a" * 56, "n", "10.0.0.1", resources={"CPU": 4.0, "GPU": 1.0}, labels={"ray.io/accelerator-type": "L4"}),
-        Node("b" * 56, "n", "10.0.0.2", resources={"CPU": 4.0, "GPU": 1.0}, labels={"ray.io/accelerator-type": "Z9"}),
-        Node("c" * 56, "n", "10.0.0.3", resources={"CPU": 4.0}),
-        Node("d" * 56, "head", "10.0.0.4"),
-        Node("e" * 56, "gone", "10.0.0.5", resources={"CPU": 4.0}, alive=False),
-    ))  # fmt: skip
-    card, unlisted, plain = unknown.machines()
-    assert (card.name, card.gpu, card.count) == ("NVIDIA L4 + 4 CPUs (not calibrated)", "NVIDIA L4", 1)
-    assert card.note.startswith("estimated: a cloud CPU of 4 vCPUs beside NVIDIA L4")
-    assert unlisted.note.endswith("its GPU Z9 is not in the catalog")
-    assert (unlisted.devices, plain.devices) == (("cpu",), ("cpu",))
-    assert "2 dead, or without a CPU or a GPU for tasks: left out" in str(unknown)
-    assert "an estimate" in choose_node(*SMALL, cluster=unknown).reason
-
-
 def test_prices_by_label_name_and_accelerator_decide() -> None:
     two = simulated(2, 2)
     kinds = {m.name: m.price for m in two.machines({"m0": 1.0, "type=m1": 2.0})}
@@ -378,47 +317,6 @@ def test_what_no_node_can_do_is_said() -> None:
         choose_node(*SMALL, cluster=simulated(1, 1), objective="fame")
 
 
-def test_of_a_kind_that_is_known_the_next_node_is_asked_too_where_one_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PLACER_HOME", str(tmp_path))
-    shipped = profile.shipped_folder() / f"{profile.shipped()[0]}.json"
-    facts, data = profile.load_cached(shipped).fingerprint, shipped.read_bytes()
-    three = [Node(letter * 56, letter, "10.0.0.1", resources={"CPU": 4.0}) for letter in "abc"]
-    monkeypatch.setattr(integration, "_listed", lambda: three)
-    measured: list[str] = []
-
-    def ask(asked: Any, arguments: Any, *more: Any) -> dict[str, dict[str, Any]]:
-        if arguments is None:
-            return {node.id: {"fingerprint": facts} for node in asked}
-        measured.extend(node.name for node in asked)
-        return {node.id: {"error": "busy"} if node.name == "a" else {"profile": data} for node in asked}
-
-    monkeypatch.setattr(integration, "_ask", ask)
-    for force in (False, True):
-        assert calibrate(each="kind", force=force).failed == {three[0].id: "busy"}
-        assert measured == ["a", "b"]
-        measured.clear()
-    assert calibrate(each="kind").failed == {}
-    assert measured == []  # they are of a kind that is known
-
-
-def test_fewer_cpus_than_threads_are_priced_with_as_many_threads() -> None:
-    one = simulated(1, 1)
-    fewer = replace(one, nodes=tuple(replace(node, resources={"CPU": 1.0}) for node in one.nodes))
-    choice, of_all = choose_node(*LARGE, cluster=fewer), choose_node(*LARGE, cluster=one)
-    assert (choice.num_cpus, of_all.num_cpus) == (1, 2)
-    assert choice.fleet.rows[0].step_seconds > 1.3 * of_all.fleet.rows[0].step_seconds
-
-
-def test_kinds_are_the_same_whatever_a_node_has_a_little_more_of(handmade_profile: Profile) -> None:
-    facts = {**handmade_profile.fingerprint, "memory_bytes": 16.0e9}
-    alike = {**facts, "memory_bytes": 16.004e9, "threads": 1, "matmul_precision": "high"}
-    assert integration._kind_of(facts) == integration._kind_of(alike)
-    for other in ({"torch": "2.6.0"}, {"cores": 64}, {"memory_bytes": 32e9}, {"accelerators": [{"name": "Tesla T4"}]}):
-        assert integration._kind_of(facts) != integration._kind_of({**facts, **other})
-
-
 def test_what_is_no_profile_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACER_HOME", str(tmp_path))
     for sent in (b'{"schema": 4}', b"\x80\x04K\x01."):  # the last one is a pickle
@@ -427,16 +325,3 @@ def test_what_is_no_profile_is_not_kept(tmp_path: Path, monkeypatch: pytest.Monk
     assert not list(integration._folder().iterdir())
     (integration._folder() / "nodes.json").write_text("[]")
     assert integration._kinds() == {}
-
-
-def test_of_several_nodes_of_a_kind_the_profile_with_the_most_devices_is_kept(
-    handmade_profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PLACER_HOME", str(tmp_path))
-    whole = profile.save(handmade_profile, tmp_path / "whole.json").read_bytes()
-    part = profile.save(replace(handmade_profile, fits=handmade_profile.fits[:1]), tmp_path / "part.json").read_bytes()
-    for data, force, kept in ((whole, False, 2), (part, False, 2), (part, True, 1)):
-        integration._keep("0" * 16, data, force=force)
-        found = integration._kept("0" * 16)
-        assert found is not None
-        assert len(found.devices()) == kept

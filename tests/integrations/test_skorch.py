@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from typing import Any
 
@@ -78,16 +77,6 @@ def test_a_step_is_all_that_fit_does_for_a_batch() -> None:
     assert traced == pytest.approx(entered / len(batches), rel=0.3)
 
 
-def test_a_net_that_was_initialized_is_only_read() -> None:
-    x, y = data()
-    fitted = net(train_split=None).initialize()
-    assert [part.name for part in integration.job(fitted, x, y).parts] == ["training"]  # nothing to validate with
-    before = [p.clone() for p in fitted.module_.parameters()]
-    assert integration.choose(fitted, x, y, devices="cpu").confidence == 1.0
-    assert all(torch.equal(a, b) for a, b in zip(before, fitted.module_.parameters(), strict=True))
-    assert len(fitted.history) == 0
-
-
 def test_a_pipeline_chooses_when_it_is_fitted_and_its_steps_are_watched() -> None:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer
@@ -103,18 +92,6 @@ def test_a_pipeline_chooses_when_it_is_fitted_and_its_steps_are_watched() -> Non
     assert str(placement.device) == placed[-1].device == "cpu"
     assert len(placement.parts["training"].times.recent) == 6  # 9 steps without the 3 that warm up
     assert np.array_equal(placed.predict(x), plain.predict(x))
-
-
-def test_the_default_net_is_moved_and_chosen_for_again() -> None:
-    from sklearn.base import clone
-
-    x, y = data()
-    first = net(callbacks=[integration.ChooseOnFit(devices="cpu")]).fit(x, y)
-    assert isinstance(first.device, integration.Chosen)
-    assert torch.device(first.device).type == "cpu"
-    again = clone(first)
-    again.set_params(callbacks__ChooseOnFit__devices=("cpu",)).fit(x, y)
-    assert isinstance(again.device, integration.Chosen)
 
 
 @pytest.mark.parametrize("device", [torch.device("cpu"), "cpu:0", None])
@@ -142,13 +119,6 @@ def test_a_grid_search_clones_the_callback() -> None:
     assert best.get_params() == {"devices": "cpu"}
 
 
-def test_a_fitted_net_can_be_pickled() -> None:
-    x, y = data()
-    fitted = net(callbacks=[integration.ChooseOnFit(devices="cpu")]).fit(x, y)
-    again = pickle.loads(pickle.dumps(fitted))
-    assert np.array_equal(again.predict(x), fitted.predict(x))
-
-
 class Asking(NeuralNetClassifier):  # type: ignore[misc]
     """Its steps ask a callback of the user's."""
 
@@ -171,11 +141,6 @@ def test_a_net_that_needs_its_callbacks_still_fits(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PLACER_STRICT", "1")
     with pytest.raises(placer.PlacerError, match="KeyError"):
         asking().fit(x, y)
-
-
-def test_data_without_a_batch_is_told() -> None:
-    with pytest.raises(ValueError, match="the loader gave no batch, so there is no step to price"):
-        integration.job(net(iterator_train__drop_last=True), *(rows[:10] for rows in data()))
 
 
 def test_what_is_no_net_is_refused() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -52,25 +51,6 @@ def test_what_accelerate_is_told_stays(accelerate: Any, told: Callable[[], list[
         accelerator_args(model, (8, 4), cpus=True)
     with pytest.warns(placer.PlacerWarning, match="placed on cpu without a prediction"):
         assert accelerator_args(model, (8, 3), devices="cpu") == {"cpu": True}  # not the width that the layer takes
-
-
-def test_a_step_of_accelerate_is_priced_with_its_mixed_precision(
-    accelerate: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from placer.integrations import accelerate as integration
-
-    asked: list[Any] = []
-    choose = placer.choose
-
-    @functools.wraps(choose)
-    def noted(*given: Any, **options: Any) -> placer.Placement:
-        asked.append(options.get("autocast"))
-        return choose(*given, **options)
-
-    monkeypatch.setattr(placer, "choose", noted)
-    for own in ({}, {"mixed_precision": "no"}, {"mixed_precision": "bf16"}):
-        assert integration.accelerator_args(nn.Linear(4, 1), (8, 4), devices="cpu", **own) == {**own, "cpu": True}
-    assert asked == [None, None, torch.bfloat16]
 
 
 def test_a_trial_says_where_it_ran() -> None:

@@ -74,20 +74,6 @@ def test_a_large_network_of_many_environments_goes_to_the_gpu() -> None:
     assert placer.explain(found, profile=HOST, what_if="T4").decision.device != "cpu"
 
 
-def test_a_short_run_repeats_the_job_as_often_as_learn_does() -> None:
-    env = DummyVecEnv([lambda: Still(VECTOR, TWO)] * 2)
-    assert job(PPO, "MlpPolicy", env, n_steps=32, batch_size=32, total_timesteps=100, **small()).repeats == 2
-    assert job(DQN, "MlpPolicy", env, total_timesteps=100, **small()).repeats == 13
-
-
-def test_the_answer_is_a_placement_for_the_job() -> None:
-    placement = choose(A2C, "MlpPolicy", "CartPole-v1", devices="cpu", **small())
-    assert isinstance(placement, placer.JobPlacement)
-    assert (placement.decision.device, placement.confidence, placement.decision.tie) == ("cpu", 1.0, False)
-    assert set(placement.parts) == {"policy step", "last value", "update"}
-    assert A2C("MlpPolicy", "CartPole-v1", device=placement.device).device.type == "cpu"
-
-
 def test_one_line_prices_what_is_learnt_and_learns(
     told: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,13 +179,6 @@ def test_the_time_of_the_environments_counts_where_it_is_asked_for() -> None:
         loading(env, env_seconds="measure")
 
 
-@pytest.mark.parametrize("algorithm", [PPO, DQN])
-def test_observations_in_a_dictionary(algorithm: Any) -> None:
-    env = Still(spaces.Dict({"vector": VECTOR, "number": spaces.Discrete(3)}), TWO)
-    found = job(algorithm, "MultiInputPolicy", env, batch_size=32)
-    assert placer.explain(found, profile=HOST).devices["cpu"].step_seconds > 0.0
-
-
 def test_what_follows_is_as_without_it() -> None:
     def weights(ask: bool) -> torch.Tensor:
         torch.manual_seed(1)
@@ -211,15 +190,6 @@ def test_what_follows_is_as_without_it() -> None:
         return torch.nn.utils.parameters_to_vector(model.policy.parameters()).detach()
 
     assert torch.equal(weights(ask=True), weights(ask=False))
-
-
-def test_delayed_updates_and_episodes() -> None:
-    env = Still(VECTOR, VECTOR)
-    options = {"policy_delay": 4, "batch_size": 16}
-    found = job(TD3, "MlpPolicy", env, train_freq=(1, "episode"), gradient_steps=-1, **options)
-    assert counts(found) == {"policy step": 1, "update of the critics": 0.75, "update": 0.25}
-    with pytest.raises(ValueError, match="train_freq in episodes needs gradient_steps=-1"):
-        job(TD3, "MlpPolicy", env, train_freq=(1, "episode"), gradient_steps=3)
 
 
 def test_wrong_arguments_are_refused() -> None:

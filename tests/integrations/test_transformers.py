@@ -17,7 +17,6 @@ import transformers  # noqa: E402
 
 import placer  # noqa: E402
 from placer.integrations import transformers as integration  # noqa: E402
-from placer.tracing import trace  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -179,37 +178,3 @@ def test_a_trainer_runs_as_many_steps_as_its_job_says(given: dict[str, Any], tmp
     )
     transformers.Trainer(net, arguments, train_dataset=data, eval_dataset=data, callbacks=[steps]).train()
     assert found == steps.ran
-
-
-def test_each_data_set_of_a_dictionary_is_evaluated() -> None:
-    held_out = {"short": Sentences(), "long": Sentences()}
-    found = integration.job(model(), Sentences(), held_out, eval_strategy="epoch")
-    counts = {part.name: part.count for part in found.parts}
-    assert counts == {"training": 3, "evaluation of short": 3, "evaluation of long": 3}
-
-
-def test_gradients_are_clipped_and_added_up_and_the_loss_is_tested() -> None:
-    accumulation, training = (
-        [(call.op, call.phase) for call in trace(part.workload).calls]
-        for part in integration.job(model(), Sentences(), gradient_accumulation_steps=3).parts
-    )
-    trained = sum(parameter.requires_grad for parameter in model().parameters())
-    added = ("aten::add_", "backward")
-    assert accumulation.count(added) == training.count(added) == trained
-    assert not any(phase == "optimizer" for _, phase in accumulation)
-    assert any(phase == "optimizer" for _, phase in training)
-    norms = [sum("vector_norm" in op or "foreach_norm" in op for op, _ in ops) for ops in (accumulation, training)]
-    assert norms[0] == 0 < norms[1]
-    assert all(("aten::isinf", "forward") in ops or ("aten::abs", "forward") in ops for ops in (accumulation, training))
-
-
-def test_wrong_arguments_of_a_job_are_refused() -> None:
-    net, data = model(), Sentences()
-    with pytest.raises(TypeError, match="TrainingArguments has no argument 'batch_size'"):
-        integration.job(net, data, batch_size=4)
-    with pytest.raises(ValueError, match=r"optim must be one of adamw_torch, .*, not 'lion_8bit'"):
-        integration.job(net, data, optim="lion_8bit")
-    with pytest.raises(ValueError, match="gradient_accumulation_steps must be a whole number of at least 1"):
-        integration.job(net, data, gradient_accumulation_steps=0)
-    with pytest.raises(TypeError, match="the train data set has no length"):
-        integration.job(net, iter([]))
