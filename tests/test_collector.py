@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from torch import nn
 
-import placer
-from placer import decision as deciding
 from placer.collector import without_collection
-from placer.profile import Profile
 
 
 @pytest.fixture(autouse=True)
@@ -35,19 +30,3 @@ def test_nothing_is_collected_in_the_body_whatever_ends_it() -> None:
     with without_collection():
         pass
     assert not gc.isenabled()  # who switched it off finds it off
-
-
-@pytest.mark.parametrize(("measure", "collects"), [("never", False), ("unsure", True), ("always", True)])
-def test_a_choice_without_timed_steps_collects_nothing(
-    measure: str, collects: bool, calibrated: Profile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[bool] = []
-    real = deciding.compare
-
-    def compare(*arguments: Any) -> Any:
-        seen.append(gc.isenabled())
-        return real(*arguments)
-
-    monkeypatch.setattr(deciding, "compare", compare)
-    placer.choose(nn.Linear(4, 2), (3, 4), options=placer.Options(measure=measure), devices="cpu")
-    assert (seen, gc.isenabled()) == ([collects], True)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy
-import pytest
 import torch
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +29,7 @@ _BARE = (
 )  # fmt: skip
 #: Names in the sources of ATen, drivers, systems and libraries, and what people call their machines.
 _FOREIGN = set(
-    "AVX2 AVX512 GPUs".split()
+    ["AVX2", "AVX512", "GPUs"]
 )
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 

@@ -58,19 +58,6 @@ def test_a_nest_without_tensors_is_returned_as_it_is_and_cycles_end() -> None:
     assert [id(t) for t in tensors(loop)] == [id(loop[0])]
 
 
-def test_objects_with_to_are_leaves() -> None:
-    class Graph:
-        def __init__(self, x: torch.Tensor) -> None:
-            self.x = x
-
-        def to(self, dtype: torch.dtype) -> Graph:
-            return Graph(self.x.to(dtype))
-
-    graph = Graph(torch.ones(2))
-    assert map_nest(double, [graph])[0].x.dtype == torch.float64
-    assert next(tensors(graph)) is graph.x
-
-
 class Quantity:
     """As pint, astropy and arrow have it: ``to`` converts, and knows no devices."""
 
@@ -260,12 +247,6 @@ def test_the_outputs_of_transformers_are_mapped() -> None:
     assert output.last_hidden_state.device.type == "cpu"
     texts = library.BatchEncoding({"input_ids": [1, 2]})
     assert map_nest(double, texts) is texts
-
-
-def test_tensors_come_in_the_order_of_the_nest_as_often_as_they_are_in_it() -> None:
-    a, b, c = torch.ones(1), torch.ones(2), torch.ones(3)
-    found = list(tensors({"x": [a, (b, a)], "y": Batch(c, extra={"z": b}), "w": a}))
-    assert [id(t) for t in found] == [id(t) for t in (a, b, a, c, b, a)]
 
 
 def test_a_state_dict_keeps_its_format() -> None:

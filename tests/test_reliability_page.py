@@ -51,10 +51,3 @@ def test_every_figure_that_was_written_is_shown() -> None:
     noted = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "soak").glob("test_*.py"))
     for key in keys:
         assert f'note("{key}"' in noted or f'note(f"{key.rpartition(" ")[0]} {{name}}"' in noted, key
-
-
-def test_a_figure_takes_its_place_in_the_row() -> None:
-    row = "| a | b | `t` | soak `x` | not run yet |\n"
-    assert REGENERATE.with_figures(row, {"x": "3 of 3"}) == row.replace("not run yet", "3 of 3")
-    assert REGENERATE.with_figures(row.replace("not run yet", "old"), {}) == row
-    assert REGENERATE.with_figures("| a | soak is not a row |\n", {"x": "1"}) == "| a | soak is not a row |\n"

@@ -52,16 +52,6 @@ def test_it_is_an_estimate_whose_interval_grows_with_the_cores() -> None:
     assert "which CPU it is is not known" in cpu_class(4).warnings[0]
 
 
-def test_the_fingerprint_says_what_it_is() -> None:
-    profile = cpu_class(8, 32)
-    facts = profile.fingerprint
-    assert (facts["cpu"], facts["cores"], facts["threads"]) == ("a cloud CPU with 8 vCPUs", 8, 4)
-    assert facts["memory_bytes"] == 32 * 2**30
-    assert "memory_bytes" not in cpu_class(8).fingerprint
-    assert cpu_class(1).fingerprint["cpu"] == "a cloud CPU with 1 vCPU"
-    assert cpu_class(2.5).fingerprint["threads"] == 2
-
-
 def test_it_is_the_host_of_a_gpu() -> None:
     profile = gpu_profile("T4", cpu_class(4))
     step = trace(make_workload(LARGE, (512, 1024), mode="train"))
@@ -74,9 +64,3 @@ def test_it_is_the_host_of_a_gpu() -> None:
 def test_what_is_no_number_above_zero_is_refused(vcpus: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="vcpus must be a number above 0"):
         cpu_class(vcpus)
-
-
-def test_amounts_of_memory_share_one_fit() -> None:
-    some, more = cpu_class(4, 8.0), cpu_class(4, 16.0)
-    assert some.fits is more.fits
-    assert [profile.fingerprint.get("memory_bytes") for profile in (some, more, cpu_class(4))] == [2**33, 2**34, None]

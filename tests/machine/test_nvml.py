@@ -92,22 +92,6 @@ def test_no_driver_is_normal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert nvml.order_is_known()
 
 
-def test_clocks_are_those_that_are_known(boards: SimpleNamespace) -> None:
-    assert machine.gpu_clocks(0) is None
-    boards.nvmlDeviceGetClockInfo = answer(1980, 345)
-    boards.nvmlDeviceGetPowerUsage = answer(310500, NVMLError())
-    boards.nvmlDeviceGetCurrentClocksThrottleReasons = answer(4, 4)
-    assert machine.gpu_clocks(0) == {"sm_mhz": 1980.0, "power_watts": 310.5, "throttle": 4.0}
-    assert machine.gpu_clocks(1) == {"sm_mhz": 345.0, "throttle": 4.0}
-    assert machine.gpu_clocks(7) is None
-
-
-def test_a_board_tells_its_sms(boards: SimpleNamespace) -> None:
-    boards.nvmlDeviceGetCudaComputeCapability = answer([7, 5], [8, 6])
-    boards.nvmlDeviceGetNumGpuCores = answer(2560, 3584)
-    assert [(nvml.describe(index) or {})["sms"] for index in (0, 1)] == [40, 28]
-
-
 def test_a_board_whose_memory_is_not_told_keeps_its_name(boards: SimpleNamespace) -> None:
     boards.nvmlDeviceGetMemoryInfo = refuse
     boards.nvmlDeviceGetCudaComputeCapability = answer([12, 1])
@@ -120,31 +104,6 @@ def test_once_there_is_a_context_the_board_is_found_by_its_uuid(
 ) -> None:
     monkeypatch.setattr(nvml, "_uuid", lambda index: ["bbbb", "aaaa"][index])  # CUDA's number 0 is the faster board
     assert [(nvml.describe(index) or {})["name"] for index in (0, 1)] == ["Board B", "Board A"]
-
-
-def test_boards_of_several_names_have_no_certain_order(
-    boards: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not nvml.order_is_known()
-    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    assert nvml.order_is_known()
-    monkeypatch.delenv("CUDA_DEVICE_ORDER")
-    boards.nvmlDeviceGetName = answer("Board A", "Board A")
-    assert nvml.order_is_known()
-
-
-def test_a_board_that_is_split_is_its_first_instance(boards: SimpleNamespace) -> None:
-    def instance(handle: int, number: int) -> int:
-        if number == 0:
-            raise NVMLError
-        return 1  # with the memory of the second board
-
-    boards.nvmlDeviceGetMigMode = answer([1, 1], [0, 1])
-    boards.nvmlDeviceGetMaxMigDeviceCount = answer(7)
-    boards.nvmlDeviceGetMigDeviceHandleByIndex = instance
-    assert nvml.memory(0) == (60, 101)
-    boards.nvmlDeviceGetMaxMigDeviceCount = answer(1)
-    assert nvml.memory(0) is None  # split, and nothing to use
 
 
 UNKNOWN = {"name": "", "memory_bytes": 0, "compute_capability": ""}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import namedtuple
 from typing import Any
 
@@ -50,13 +49,3 @@ def test_a_system_that_does_not_tell_is_no_error(error: Exception, monkeypatch: 
 
     monkeypatch.setattr(psutil, "cpu_times", refuse)
     assert moment().cores == ()
-
-
-def test_only_cores_that_this_process_may_use_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a hypervisor took away counts as busy, waiting for a disk does not; guests stand within ``user``."""
-    cores = [Times(*row) for row in ((9, 9, 9, 9, 9, 9, 9), (5, 1, 2, 100, 50, 3, 4), (9, 9, 9, 9, 9, 9, 9))]
-    monkeypatch.setattr(psutil, "cpu_times", lambda **_: cores)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1}, raising=False)
-    assert moment().cores == (5 + 1 + 2 + 4,)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {7}, raising=False)
-    assert len(moment().cores) == 3

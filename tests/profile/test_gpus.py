@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -249,23 +248,6 @@ def sharing(name: str) -> list[DataSheet]:
     return _all_names()._by_core[_all_names()._parts(name).core]
 
 
-def test_only_variants_of_one_product_share_a_name() -> None:
-    reused = {"titanx", "rtx4000", "rtx5000", "rtx6000"}  # by the maker, in another generation
-    for core, sheets in _all_names()._by_core.items():
-        assert core in reused or len({sheet.architecture for sheet in sheets}) == 1, core
-
-
-def test_shared_names_are_those_of_the_documents() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "dev" / "published.md").read_text(encoding="utf-8")
-    shown = dict(re.findall(r"^\| (.+?) \| `(.+)` \|$", page, re.MULTILINE))
-    assert shown
-    for names, meant in shown.items():
-        assert all(find_gpu(name).name == meant for name in re.findall(r"`(.+?)`", names)), names
-    listed = {_all_names()._parts(name).core for names in shown for name in re.findall(r"`(.+?)`", names)}
-    shared = {core for core, sheets in _all_names()._by_core.items() if len(sheets) > 1}
-    assert {core for core in shared if not core[0].isdigit()} <= listed
-
-
 def _written(name: str, upper: bool, blank: str, brand: str, glued: bool) -> str:
     words = re.split(r"[ -]", name)
     text = blank.join(words)
@@ -283,20 +265,6 @@ def test_case_blanks_and_brand_do_not_matter(
 ) -> None:
     brand = brand.format(sheet.vendor) if brand != "{}" else ""
     assert find_gpu(_written(sheet.name, upper, blank, brand, glued and "(" not in sheet.name)) is sheet
-
-
-@given(st.sampled_from(SHEETS), st.data())
-def test_another_digit_is_another_gpu_or_none(sheet: DataSheet, data: st.DataObject) -> None:
-    places = [place for place, letter in enumerate(sheet.name) if letter.isdigit()]
-    if not places:
-        return
-    place = data.draw(st.sampled_from(places))
-    digit = data.draw(st.sampled_from([d for d in "0123456789" if d != sheet.name[place]]))
-    try:
-        found = find_gpu(sheet.name[:place] + digit + sheet.name[place + 1 :])
-    except UnknownGPU:
-        return
-    assert found is not sheet
 
 
 @given(st.text(max_size=60))

@@ -41,13 +41,3 @@ def test_a_notebook_is_told_so_far(shell: Any, capsys: pytest.CaptureFixture[str
     assert "32×84 float32" in text
     assert "T4" in text
     assert "Linear" in text
-
-
-def test_a_cell_is_told_alone(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert shell.run_cell(CELL).success
-    capsys.readouterr()
-    shell.run_cell_magic("placer", PROFILE, "print(torch.nn.Linear(5, 4)(torch.randn(2, 5)).shape)")
-    text = capsys.readouterr().out
-    assert "torch.Size([2, 4])" in text
-    assert "2×5 float32" in text
-    assert "32×84" not in text

@@ -7,7 +7,6 @@ import signal
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from torch.optim import optimizer as optimizers
 
 from placer import machine
 from placer.run import watcher as watching
-from placer.run.watcher import FIRST_CALLS, MOST_MODELS, SeenModel, Watcher
+from placer.run.watcher import FIRST_CALLS, SeenModel, Watcher
 
 
 class Clock:
@@ -116,40 +115,6 @@ def test_a_model_is_timed_from_its_call_to_the_end_of_the_step(watcher: Watcher,
     assert len(seen.inside) == 3
 
 
-def test_several_runs_of_a_step_all_count(watcher: Watcher, clock: Clock) -> None:
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters())
-    for _ in range(3):
-        for _ in range(2):
-            clock.now += 5.0
-            model(torch.randn(16, 4)).sum().backward()
-            clock.now += 1.0
-        optimizer.step()
-    (seen,) = watcher.models
-    assert (seen.runs_per_step, seen.loop, seen.inside) == (2, [12.0] * 2, [2.0] * 2)
-
-
-def test_the_time_of_tracing_is_not_the_scripts(
-    watcher: Watcher, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def slow(workload: Any) -> Any:
-        clock.now += 100.0
-        return traced(workload)
-
-    traced = watching.trace
-    monkeypatch.setattr(watching, "trace", slow)
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters())
-    for rows in (2, 16, 16, 16):  # traced at its first call, and again when another shape has come more often
-        clock.now += 1.0
-        model(torch.randn(rows, 4)).sum().backward()
-        optimizer.step()
-    (seen,) = watcher.models
-    assert clock.now == 204.0
-    assert list(seen.between) == [1.0] * 3
-    assert shapes(seen) == [(16, 4)]
-
-
 def test_the_script_is_the_same_with_it() -> None:
     def script() -> tuple[list[Tensor], Tensor]:
         torch.manual_seed(3)
@@ -168,14 +133,6 @@ def test_the_script_is_the_same_with_it() -> None:
     assert process_state()["function modes"] == before["function modes"]
 
 
-def test_enough_calls_are_looked_at(watcher: Watcher) -> None:
-    model = net().eval()
-    for _ in range(FIRST_CALLS + 5):
-        model(torch.randn(3, 4))
-    assert watcher.models[0].usual.count == FIRST_CALLS
-    assert nn.Module._compiled_call_impl is None
-
-
 def test_steps_bring_the_looking_back_for_new_models(watcher: Watcher) -> None:
     train(net(), FIRST_CALLS + 1)
     train(net(9), 4)  # seen at its second call: an optimizer's first step comes after a model's first calls
@@ -191,13 +148,6 @@ def test_an_optimizer_made_after_the_first_call_is_the_one(watcher: Watcher) -> 
     assert watcher.models[0].usual.workload.optimizer == "adam"  # nobody knows better
     train(model, 2)
     assert watcher.models[0].usual.workload.optimizer == "sgd"
-
-
-def test_architectures_are_not_traced_without_end(watcher: Watcher) -> None:
-    for width in range(1, MOST_MODELS + 3):
-        nn.Linear(4, width)(torch.randn(2, 4))
-    assert len(watcher.models) == MOST_MODELS
-    assert watcher.more
 
 
 def test_a_call_during_another_is_left_alone(watcher: Watcher) -> None:
@@ -271,16 +221,6 @@ def test_many_models_of_one_architecture_are_one(watcher: Watcher) -> None:
         train(net(), 2, runs=3)
     (seen,) = watcher.models
     assert (seen.alike, seen.steps, seen.runs_per_step) == (3, 6, 3)
-
-
-def test_frozen_parts_stay_out_of_the_optimizer(watcher: Watcher) -> None:
-    model = net()
-    model[0].requires_grad_(False)
-    train(model, 2, optimizer=torch.optim.AdamW(model[3].parameters(), weight_decay=0.1))
-    (seen,) = watcher.models
-    trace = seen.usual.trace
-    assert trace is not None
-    assert [call.inputs[0].shape for call in trace.calls if call.op == "optimizer::AdamW"] == [(2, 8), (2,)]
 
 
 def test_an_optimizer_of_two_models_counts_for_each_with_its_part(watcher: Watcher) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from placer.tracing import Trace, function_mode, trace
+from placer.tracing import Trace, trace
 from placer.workload import make_workload
 
 
@@ -169,28 +169,6 @@ def test_the_callers_region_for_cuda_neither_matters_nor_ends() -> None:
         torch.set_autocast_enabled("cuda", False)
 
 
-class OnlyWithoutRegions(nn.Module):
-    """A step that runs for real, since it reads a value, and raises in half precision."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cuda", dtype=torch.float16):
-            y = self.layer(x)
-        if y.dtype == torch.float16:
-            raise RuntimeError("not implemented for 'Half'")
-        return y * float(y.sum())
-
-
-def test_where_the_trace_for_cuda_fails_the_first_one_stands() -> None:
-    traced = trace(make_workload(OnlyWithoutRegions(), (3, 4), mode="infer"))
-    assert products(traced) == {"layer": "float32"}
-    assert traced.on("cuda") is traced
-    assert any(note.startswith("what cuda runs instead of some ops could not be traced") for note in traced.notes)
-
-
 class OfItsSpectrum(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -207,14 +185,3 @@ def test_what_the_cpu_alone_keeps_in_float32() -> None:
     assert "aten::_fft_r2c" in [call.op for call in traced.calls]
     assert not traced.real
     assert any("Unsupported dtype BFloat16" in note for note in traced.notes)
-
-
-def test_the_functions_of_one_kind_are_those_of_torch() -> None:
-    def of(key: str) -> set[str]:
-        names = torch._C._dispatch_get_all_op_names()
-        having = [name for name in names if torch._C._dispatch_has_kernel_for_dispatch_key(name, key)]
-        return {name.removeprefix("aten::").partition(".")[0] for name in having}
-
-    cpu, cuda = of("AutocastCPU"), of("AutocastCUDA")
-    assert function_mode._FLOAT32_ON["cpu"] <= cpu - cuda
-    assert function_mode._FLOAT32_ON["cuda"] <= cuda - cpu

@@ -5,66 +5,16 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from pictures import picture, same
 from torch import nn
-from torch.nn.utils.rnn import PackedSequence
 
 from placer.errors import TraceError
 from placer.tracing import trace
 from placer.workload import make_workload
-
-
-@dataclass
-class Batch:
-    x: torch.Tensor
-    scale: float
-
-
-class Pair(NamedTuple):
-    x: torch.Tensor
-    y: torch.Tensor
-
-
-class Takes(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 2)
-
-    def forward(self, batch: Any = None, **named: Any) -> torch.Tensor:
-        if isinstance(batch, Batch):
-            x = batch.x * batch.scale
-        elif isinstance(batch, Pair):
-            x = batch.x + batch.y
-        elif isinstance(batch, list):
-            x = torch.stack(batch)
-        elif isinstance(batch, PackedSequence):
-            x = batch.data
-        else:
-            x = batch if batch is not None else named["data"]
-        return self.linear(x)
-
-
-@pytest.mark.parametrize(
-    ("example", "sizes"),
-    [
-        (torch.randn(3, 4), [(3, 4)]),
-        (Batch(torch.randn(3, 4), 2.0), [(3, 4)]),
-        ({"data": torch.randn(3, 4)}, [(3, 4)]),
-        ((Pair(torch.randn(3, 4), torch.randn(4)),), [(3, 4), (4,)]),
-        ([torch.randn(4), torch.randn(4)], [(4,), (4,)]),
-    ],
-    ids=["tensor", "dataclass", "keyword", "namedtuple", "list"],
-)
-def test_nests(example: Any, sizes: list[tuple[int, ...]]) -> None:
-    traced = trace(make_workload(Takes(), batch=example, mode="train"))
-    assert [b.shape for b in traced.batch] == sizes
-    assert "aten::addmm" in {c.op for c in traced.calls}
 
 
 def test_tensors_made_in_forward_join_in() -> None:
@@ -131,16 +81,6 @@ def test_positions_counted_in_forward_may_steer_it() -> None:
             return x[:, position > 1] if bool((position.diff() == 1).all()) else x
 
     assert trace(make_workload(Counts(), (3, 9), mode="infer")).outputs[0].shape == (3, 7)
-
-
-def test_values_overwritten_with_unknown_ones_are_unknown() -> None:
-    class Overwrites(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            best = torch.zeros(4, dtype=torch.long)
-            best.copy_(x.argmax(0))
-            return x * int(best.view(2, 2)[0, 0] + 1)
-
-    assert "reads a tensor's value" in trace(make_workload(Overwrites(), (3, 4), mode="infer")).notes[0]
 
 
 def test_small_constants_may_be_read() -> None:

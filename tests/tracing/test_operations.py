@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from placer.calibration.benchmarks.kinds import Iterated
 from placer.tracing import Trace, trace
-from placer.tracing.trace_data import CACHE_LINE, TensorSpec, spec_of
+from placer.tracing.trace_data import spec_of
 from placer.workload import make_workload
 
 
@@ -101,33 +101,6 @@ def test_real_step_with_attention_differs_only_in_the_attention_kernel() -> None
     assert mine.pop("aten::scaled_dot_product_attention") == theirs.pop(kernel) == 2
     assert mine.pop("aten::scaled_dot_product_attention_backward") == theirs.pop(kernel + "_backward") == 2
     assert mine == theirs
-
-
-def test_a_copy_onto_itself_costs_nothing() -> None:
-    """Python ends ``y[:2] += x`` by copying the sum to where it was just made."""
-
-    class Parts(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = x * 2
-            y[:2] += x[:2]
-            y[2:] = x[2:]
-            return y
-
-    idle, real = (c for c in trace(make_workload(Parts(), (4, 4), mode="infer")).calls if c.op == "aten::copy_")
-    assert (idle.view, idle.in_place) == (True, False)
-    assert (real.view, real.in_place) == (False, True)
-    assert_same_calls(Parts(), (4, 4), "infer")
-
-
-def test_elements_that_lie_apart_move_whole_cache_lines() -> None:
-    whole = TensorSpec((64, 9), (9, 1), "float32")
-    assert whole.touched_bytes == whole.stored_bytes == 4 * 64 * 9
-    assert TensorSpec((9, 64), (1, 9), "float32").touched_bytes == whole.touched_bytes
-    column = TensorSpec((64, 1), (9, 1), "float32")
-    assert (column.stored_bytes, column.touched_bytes) == (4 * 64, 36 * 64)
-    assert TensorSpec((64,), (1000,), "float32").touched_bytes == CACHE_LINE * 64
-    assert TensorSpec((64,), (0,), "float32").touched_bytes == 4
-    assert TensorSpec((8,), (1000,), "complex128").touched_bytes == CACHE_LINE * 8
 
 
 def test_the_default_loss_sums_every_floating_output() -> None:

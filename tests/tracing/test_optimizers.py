@@ -134,28 +134,6 @@ def test_what_settings_add_is_in_the_update(name: str, settings: dict[str, Any],
     assert found.on("cuda").python_calls < found.python_calls
 
 
-@pytest.mark.parametrize("name", ["ASGD", "Rprop", "Adafactor", "Muon"])
-@pytest.mark.parametrize("stepped", [False, True], ids=["new", "has stepped"])
-def test_what_is_not_measured_whole_is_traced_everywhere(name: str, stepped: bool) -> None:
-    model = nn.Linear(4, 2, bias=False)
-    optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.1)
-    if stepped:
-        model(torch.ones(1, 4)).sum().backward()
-        optimizer.step()
-    found = traced_with(optimizer, model)
-    assert not found.real
-    assert found.on("cuda") is found
-    ops = [c.op for c in updates(found)]
-    assert ops
-    assert not any(op.startswith(("optimizer::", "aten::zeros", "aten::empty")) for op in ops)  # the state is there
-
-
-def test_the_products_of_muon_are_traced() -> None:
-    model = nn.Linear(30, 20, bias=False)
-    found = trace(make_workload(model, (5, 30), mode="train", optimizer=torch.optim.Muon(model.parameters())))
-    assert sum(c.op in ("aten::mm", "aten::addmm") for c in updates(found)) == 15
-
-
 class Sharpness(torch.optim.Optimizer):
     """Like SAM: goes uphill, evaluates the loss there, and steps by that gradient."""
 

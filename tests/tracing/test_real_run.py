@@ -11,11 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from placer.calibration.suite import entries
 from placer.calibration.suite.conv1d import Conv1dRegressor
 from placer.errors import TraceError
 from placer.tracing import Trace, trace
-from placer.tracing.operators import READS
 from placer.workload import make_workload
 
 
@@ -128,22 +126,6 @@ def test_a_read_is_a_sync_and_the_notes_name_the_layer(read: Any) -> None:
     assert traced.syncs == 1
     assert "layer '1.0'" in traced.notes[0]
     assert traced.notes[0].endswith("hold for inputs like the random ones drawn for it")
-
-
-@pytest.mark.parametrize("method", ["rk4", "dopri5"])
-def test_solvers_of_ordinary_differential_equations(method: str) -> None:
-    pytest.importorskip("torchdiffeq")
-    entry = next(e for e in entries("full") if e.name == f"neural_ode_{method}")
-    assert entry.traceable
-    model, example = entry.build(), entry.example(4)
-    traced = trace(make_workload(model, batch=example, mode="train", loss=entry.loss))
-    products = sum(c.op == "aten::addmm" for c in traced.calls)
-    assert products > 60
-    assert 0 < sum(c.op in READS for c in traced.calls) <= traced.syncs
-    # An adaptive solver decides by values how often; on the same values it decides the same.
-    again = trace(make_workload(model, batch=example, mode="train", loss=entry.loss))
-    assert again.calls == traced.calls
-    assert traced.notes == () if method == "rk4" else "real run" in traced.notes[0]
 
 
 @pytest.mark.parametrize("how", ["trace", "inside"])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 from placer import Job, Loading, Part
 
@@ -58,29 +57,7 @@ def test_wrong_jobs_are_refused(
         Job([part()]).part("rollout")
 
 
-def test_modules_and_optimizers_are_named_once() -> None:
-    net, other = nn.Linear(4, 2), nn.Linear(4, 2)
-    adam = torch.optim.Adam(net.parameters())
-    job = Job([
-        Part("training", net, (8, 4), optimizer=adam), Part("evaluation", net, (8, 4), mode="infer", optimizer=adam),
-        Part("critic", other, (8, 4), optimizer="sgd"),
-    ])  # fmt: skip
-    assert (job.modules, job.optimizers) == ((net, other), (adam,))
-
-
 # --- loading ----------------------------------------------------------------------------------------------------------
-
-
-class Slow(Dataset[Any]):
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def __len__(self) -> int:
-        return 64
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(self.seconds)
-        return torch.zeros(2)
 
 
 class Endless(IterableDataset[int]):
@@ -112,13 +89,6 @@ def test_the_mean_of_the_batches_counts_without_the_first_ones_until_the_time_is
 
     assert Loading.of(Epoch(batches), limit_seconds=limit, clock=lambda: now).seconds == pytest.approx(mean)
     assert taken == count
-
-
-def test_a_slow_loader_is_seen_and_one_with_workers_overlaps() -> None:
-    found = Loading.of(DataLoader(Slow(0.002), batch_size=4), batches=4)
-    assert found.seconds >= 0.008
-    assert not found.overlapped
-    assert Loading.of(DataLoader(Slow(0.0), batch_size=4, num_workers=1), batches=2).overlapped
 
 
 def test_random_numbers_and_workers_that_stay_are_as_without_it() -> None:

@@ -14,29 +14,6 @@ from placer.tracing import trace
 from placer.workload import make_workload, parse_loss
 from placer.workload.losses import classes, functions, usual_target
 
-F = nn.functional
-
-
-@pytest.mark.parametrize(("text", "loss"), [
-    ("cross_entropy", F.cross_entropy), ("mse_loss", F.mse_loss), ("mse", F.mse_loss), ("nll", F.nll_loss),
-    ("bce", F.binary_cross_entropy), ("bce_with_logits", F.binary_cross_entropy_with_logits), ("kl_div", F.kl_div),
-    ("torch.nn.functional:l1_loss", F.l1_loss),
-])  # fmt: skip
-def test_functions_by_name(text: str, loss: object) -> None:
-    assert parse_loss(text) is loss
-
-
-def test_classes_by_name_and_with_arguments() -> None:
-    assert type(parse_loss("CrossEntropyLoss")) is nn.CrossEntropyLoss
-    smoothed = parse_loss("torch.nn:CrossEntropyLoss(label_smoothing=0.1)")
-    assert isinstance(smoothed, nn.CrossEntropyLoss)
-    assert smoothed.label_smoothing == 0.1
-
-
-def test_losses_of_other_arguments_are_left_out() -> None:
-    assert {"ctc_loss", "triplet_margin_loss"}.isdisjoint(functions())
-    assert {"CTCLoss", "AdaptiveLogSoftmaxWithLoss"}.isdisjoint(classes())
-
 
 @pytest.mark.parametrize(("text", "says"), [
     ("crossentropy", "unknown loss 'crossentropy'; the closest names are cross_entropy"),

@@ -153,26 +153,6 @@ def test_a_configuration_without_the_usual_fields_is_an_example_or_one_line() ->
             example(model, False)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_bark_has_no_step_and_canine_no_vocabulary(folder: Path) -> None:
-    bark = {"hidden_size": 8, "num_heads": 2, "num_layers": 1}
-    parts = {f"{part}_config": bark for part in ("semantic", "coarse_acoustics", "fine_acoustics")}
-    with pytest.raises(TargetError, match="BarkModel has no forward of inputs with names"):
-        example(load_target(saved(folder, "BarkConfig", "BarkModel", **parts)).model, False)
-    canine = load_target(saved(folder, "CanineConfig", "CanineForQuestionAnswering", **SMALL)).model
-    assert example(canine, True)["input_ids"].shape == (8, 128)
-
-
-def test_an_architecture_that_is_not_named_is_the_bare_model(folder: Path) -> None:
-    assert type(load_target(saved(folder, "BertConfig", None, **SMALL)).model).__name__ == "BertModel"
-
-
-def test_the_dtype_is_that_of_the_configuration(folder: Path) -> None:
-    step = workload(saved(folder, "ViTConfig", "ViTModel", **PICTURE, image_size=32, dtype="bfloat16"), False)
-    assert step.describe_inputs() == ["32×3×32×32 bfloat16"]
-    assert {spec.dtype for spec in trace(step).parameters} == {"bfloat16"}
-
-
 def test_batch_is_the_shape_of_the_main_input(folder: Path) -> None:
     target = saved(folder, "BertConfig", "BertForMaskedLM", **SMALL)
     assert workload(target, True, (2, 16)).describe_inputs() == ["2×16 int64"] * 3
@@ -181,15 +161,6 @@ def test_batch_is_the_shape_of_the_main_input(folder: Path) -> None:
         example(model, True, (4,))
     with pytest.raises(ValueError, match="input_ids are integers"):
         example(model, True, (2, 16), torch.float32)
-
-
-def test_an_input_without_a_usual_shape_needs_one(folder: Path) -> None:
-    target = saved(folder, "Speech2TextConfig", "Speech2TextModel", d_model=32, encoder_layers=1, decoder_layers=1,
-                   encoder_attention_heads=2, decoder_attention_heads=2, vocab_size=200)  # fmt: skip
-    model = load_target(target).model
-    with pytest.raises(ValueError, match="--batch is missing: give the shape of input_features, the main input"):
-        example(model, False)
-    assert example(model, False, (2, 40, 80))["input_features"].shape == (2, 40, 80)
 
 
 def test_a_model_larger_than_the_memory_has_no_values(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,12 +184,6 @@ def test_what_is_no_call_with_literals_is_one_line(folder: Path, written: str, s
     assert "\n" not in str(caught.value)
 
 
-def test_an_error_says_how_arguments_are_written(folder: Path) -> None:
-    with pytest.raises(TargetError) as caught:
-        load_target("nets_for_test.py:wants")
-    assert "write them behind it, as literals: 'nets_for_test.py:wants(width=...)'" in str(caught.value)
-
-
 # --- networks for images, whose usual batch is known ------------------------------------------------------------------
 
 REGISTRY = """
@@ -260,14 +254,6 @@ def test_torchvision(text: str, size: int | None) -> None:
     load_torchvision()
     found = load_target(text)
     assert [tuple(tensor.shape) for tensor in found.args] == ([] if size is None else [(IMAGES, 3, size, size)])
-
-
-def test_a_package_that_is_missing_is_named() -> None:
-    missing = [name for name in ("timm", "torchvision", "transformers") if find_spec(name) is None]
-    if not missing:
-        pytest.skip("timm, torchvision and transformers are all installed")
-    with pytest.raises(TargetError, match=f"{missing[0]} is not installed; run: pip install {missing[0]}"):
-        load_target(f"{missing[0]}.models:some")
 
 
 # --- weights that nobody draws, until a step has to run ---------------------------------------------------------------

@@ -13,22 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-from placer.workload import compiled_inside, compiled_mode, loss_of, make_workload, optimizer_classes
+from placer.workload import compiled_mode, loss_of, make_workload, optimizer_classes
 
 MODEL = nn.Linear(8, 2)
-
-
-@pytest.mark.parametrize(("given", "shapes"), [
-    ((32, 8), [(32, 8)]), ([(4, 3), (4, 2)], [(4, 3), (4, 2)]), (((4, 3), [4, 2]), [(4, 3), (4, 2)]),
-    ([torch.Size([4, 3]), (4, 2)], [(4, 3), (4, 2)]), ((0, 8), [(0, 8)]), ([(), (4, 3)], [(), (4, 3)]),
-])  # fmt: skip
-def test_shapes_are_float32_meta_tensors(given: Any, shapes: list[tuple[int, ...]]) -> None:
-    torch.set_default_dtype(torch.float64)  # the contract says float32, whatever the default is
-    workload = make_workload(MODEL, given)
-    assert [(tuple(x.shape), x.dtype, x.device.type) for x in workload.args] == [
-        (shape, torch.float32, "meta") for shape in shapes
-    ]
-    assert (workload.modules, workload.is_step_function) == ((MODEL,), False)
 
 
 def test_example_forms() -> None:
@@ -169,16 +156,3 @@ def test_the_mode_of_a_module_a_compiled_call_and_a_function(mode: str) -> None:
     in_place.compile(mode=mode)
     compiled = (torch.compile(nn.Linear(2, 2), mode=mode), in_place, torch.compile(lambda x: x + 1, mode=mode))
     assert [compiled_mode(each) for each in compiled] == [mode] * 3
-
-
-def test_what_else_compiling_can_mean() -> None:
-    model = nn.Linear(2, 2)
-    assert compiled_mode(torch.compile(model)) == "default"
-    for eager in (model, model.forward, torch.relu, lambda x: x, torch.compile(model, disable=True)):
-        assert compiled_mode(eager) is None
-    for backend, name in (("eager", "backend eager"), ("aot_eager", "backend aot_eager"), (lambda g, _: g, "backend ")):
-        assert str(compiled_mode(torch.compile(model, backend=backend))).startswith(name)
-    assert compiled_mode(torch.compile(model, options={"triton.cudagraphs": True})) == "reduce-overhead"
-    nested = nn.Sequential(nn.Linear(2, 2), torch.compile(nn.Linear(2, 2)), nn.Linear(2, 2))
-    nested[2].compile()
-    assert (compiled_inside(nested), compiled_inside(nn.Sequential(model))) == (["1", "2"], [])
