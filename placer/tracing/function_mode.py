@@ -283,7 +283,7 @@ def _move(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
         rest[0] = rest[0].dtype
     elif rest and (rest[0] is None or isinstance(rest[0], (str, int, torch.device))):
         device = rest.pop(0)
-    if device == "cpu" and isinstance(device, str):  # ``y.device`` is the device being priced
+    if device == "cpu" and isinstance(device, str):  # of a tensor, it is the device being priced
         recorder.log.syncs += recorder.on_device(tensor)
     rest = [r for r in rest if isinstance(r, torch.dtype)]
     if isinstance(kwargs.get("other"), Tensor):

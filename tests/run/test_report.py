@@ -7,6 +7,7 @@ import re
 import runpy
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -16,7 +17,7 @@ from torch import nn
 
 from placer import machine
 from placer.profile.profile import Profile
-from placer.run import Question, Session
+from placer.run import Question, Session, watcher
 
 Run = Callable[..., "CompletedProcess[str]"]
 
@@ -125,6 +126,44 @@ def test_the_line_that_would_help_is_named(
     text = one_line(told(Question(handmade_profile), longer))
     assert re.search(r"cuda finishes first: \S+ s .*for these 2,003 steps, \S+ s on cpu; >99% sure", text)
     assert "one line: placement = placer.choose(model, (512, 84)), and placement.batches(loader) for the loader" in text
+
+
+class Clock:
+    """Shows the time that somebody sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("outside", [0.05, 0.0])
+def test_time_that_goes_elsewhere_is_told_from_a_busy_machine(
+    handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch, outside: float
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(watcher, "Watcher", partial(watcher.Watcher, clock))
+
+    class Busy(nn.Linear):
+        """Takes longer than it should, as beside other processes."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            clock.now += 0.02
+            return super().forward(x)
+
+    def run() -> None:
+        model = Busy(84, 3)
+        optimizer = torch.optim.Adam(model.parameters())
+        for _ in range(4):
+            clock.now += outside
+            model(torch.randn(32, 84)).sum().backward()
+            optimizer.step()
+
+    text = one_line(told(Question(handmade_profile), run))
+    says = "- Busy: the loop takes 70.0 ms a step, the model 20.0 ms of it: the rest is outside of it"
+    assert (says in text) == (outside > 0)
+    assert "- Busy: " in text
+    assert ("is outside of it" in text) == (outside > 0)
 
 
 def test_a_model_that_could_not_be_priced_is_told(handmade_profile: Profile) -> None:
