@@ -114,15 +114,15 @@ def verdict(explanation: ExplanationData) -> list[str]:
     return [*lines, *([] if apart else _first_step(explanation)), *tipping]
 
 
-def headline(explanation: ExplanationData, width: int | None = None) -> str:
-    """The verdict in one line, at most ``width`` columns wide where its shorter form is: what is the best, how sure.
+def headline(explanation: ExplanationData) -> str:
+    """The verdict in one sentence: what is the best, and how sure that is.
 
     Where there are GPUs that are only thought beside the devices of a machine, these are the ones that it is about.
     """
     decision, called = explanation.decision, absent(explanation.devices)
     apart = explanation.apart is not None and explanation.apart.chosen
     if called and decision.objective == "time" and not apart:
-        return _beside_absent(explanation, called, width)
+        return _beside_absent(explanation, called)
     alone = explanation.devices.get(decision.device) if len(explanation.devices) == 1 else None
     if alone is not None and alone.fits:
         return f"{decision.device}: {_taken(explanation, decision.device)}"
@@ -178,7 +178,7 @@ def _taken(explanation: ExplanationData, device: str) -> str:
     return f"{format_duration(row.seconds)} {many}"
 
 
-def _beside_absent(explanation: ExplanationData, called: Mapping[str, str], width: int | None) -> str:
+def _beside_absent(explanation: ExplanationData, called: Mapping[str, str]) -> str:
     """What the best device of the machine takes, and how much faster the GPUs would be that it does not have."""
     rows, name = explanation.devices, best_own(explanation)
     alone = len(rows) == len(called) + 1
@@ -203,8 +203,7 @@ def _beside_absent(explanation: ExplanationData, called: Mapping[str, str], widt
     decision, sure = explanation.decision, ""
     if len(rows) == 2 and fitting and decision.confidence is not None and not decision.tie:
         sure = f", {sureness(decision.confidence)} sure"
-    forms = [f"{start}{time}; {end}{sure}", f"{start}{time}; {end}", f"{start}; {end}"]
-    return next((form for form in forms if width is None or len(form) <= width), forms[-1])
+    return f"{start}{time}; {end}{sure}"
 
 
 def _first_step(explanation: ExplanationData) -> list[str]:

@@ -61,7 +61,7 @@ def render_short(
     from rich.text import Text
 
     bars = steps(explanation)
-    parts: list[object] = [Text(headline(explanation, width), style="bold"), ""]
+    parts: list[object] = [Text(headline(explanation), style="bold"), ""]
     if bars.rows:
         parts += [drawn_table(bars, width), ""]
     for row in answer_rows(explanation):

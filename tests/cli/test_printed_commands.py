@@ -1,6 +1,6 @@
 """Every command that placer prints, or that its pages name in passing, has the options that it is given.
 
-``test_docs.py`` runs those that stand in blocks of the pages.
+``tests/test_docs.py`` runs those that stand in blocks of the pages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The text: golden files at two widths, its arithmetic read back from the text itself, and names of any kind."""
+"""The text: one golden file, its width, and names of any kind."""
 
 from __future__ import annotations
 

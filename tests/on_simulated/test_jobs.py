@@ -1,4 +1,4 @@
-"""Jobs beside the simulated accelerator: parts are really moved, together and apart."""
+"""Jobs beside the simulated accelerator: parts are really moved, together."""
 
 from __future__ import annotations
 
