@@ -24,12 +24,6 @@ NETWORKS: dict[str, Network] = {
         lambda: nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 1)),
         lambda n: torch.randn(n, 64), "train",
     ),
-    "cnn": (
-        lambda: nn.Sequential(
-            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8 * 49, 10)
-        ),
-        lambda n: torch.randn(n, 3, 16, 16), "train",
-    ),
     "normalized, inference": (
         lambda: nn.Sequential(
             nn.Linear(48, 96), nn.LayerNorm(96), nn.GELU(), nn.Linear(96, 96), nn.LayerNorm(96), nn.Softmax(-1)

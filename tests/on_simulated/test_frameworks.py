@@ -108,16 +108,3 @@ def test_a_net_of_skorch_is_moved_unless_its_device_was_chosen(device: Device, s
     assert next(kept.module_.parameters()).device.type == "cpu"
     there, placement = fitted(skorch, device="sim")
     assert (set(placement.predictions), there.device) == ({"sim"}, "sim")
-
-
-def test_a_large_policy_learns_on_the_accelerator(device: Device) -> None:
-    sb3 = pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
-    from placer.integrations.stable_baselines3 import algorithm_args
-
-    own = {"n_steps": 512, "batch_size": 512, "n_epochs": 10, "policy_kwargs": {"net_arch": [2048, 2048]}}
-    given = algorithm_args(sb3.PPO, "MlpPolicy", "CartPole-v1", **own)
-    assert given == {**own, "device": torch.device("sim:0")}
-    small = algorithm_args(sb3.PPO, "MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [4]})
-    assert small["device"] == torch.device("cpu")
-    kept = algorithm_args(sb3.PPO, "MlpPolicy", "CartPole-v1", device="cpu", **own)
-    assert kept == {**own, "device": "cpu"}

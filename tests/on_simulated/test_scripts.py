@@ -18,7 +18,7 @@ from simulated.device import Device
 
 import placer
 
-FIRST, END = (int(part) for part in os.environ.get("PLACER_SCRIPTS", "0:12").split(":"))
+FIRST, END = (int(part) for part in os.environ.get("PLACER_SCRIPTS", "0:6").split(":"))
 
 
 def differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

@@ -90,10 +90,10 @@ def test_a_device_that_breaks_ends_at_once_and_what_was_measured_is_kept(
     used, path = device.memory.used, tmp_path / "p.json"
     breaking.limit = 2
     with pytest.raises(CalibrationError, match=r"too little was measured.*illegal"):
-        calibrate(budget=3.0, devices=("sim",), path=path, progress=False, clock=DEVICE.clock)
+        calibrate(budget=1.0, devices=("sim",), path=path, progress=False, clock=DEVICE.clock)
     assert breaking.done == 2
     breaking.limit = 12
-    found = calibrate(budget=3.0, devices=("sim",), path=path, progress=False, clock=DEVICE.clock)
+    found = calibrate(budget=1.0, devices=("sim",), path=path, progress=False, clock=DEVICE.clock)
     assert breaking.done == 12
     assert found.devices() == ("sim",)
     assert f"sim worked no more after 12 probes, which are kept: {ILLEGAL}" in found.warnings

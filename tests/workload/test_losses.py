@@ -71,8 +71,9 @@ class Reading(nn.Module):
         return out * 2 if out.mean().item() > 1e9 else out
 
 
-@pytest.mark.parametrize("real", [False, True])
-@pytest.mark.parametrize("name", [*functions(), *classes()])
+@pytest.mark.parametrize(("name", "real"), [
+    *((name, False) for name in classes()), *((name, real) for name in functions() for real in (False, True)),
+])  # fmt: skip
 def test_every_loss_of_torch_traces_and_runs(name: str, real: bool) -> None:
     loss = parse_loss(name)
     model = Reading() if real else nn.Linear(6, 3)
