@@ -45,7 +45,7 @@ def test_hostile_names(
     nodes = tmp_path / "nodes.json"
     nodes.write_text(json.dumps([{"name": HOSTILE, "vcpus": 4, "gpu": "T4"}, {"name": "x", "vcpus": 8}]))
     fleet = ("fleet", f"{nets}:net", "--batch", "4,84", *EPYC, "--nodes", str(nodes))
-    paths = [str(profile.save(handmade_profile, tmp_path / f"{HOSTILE}{number}.json")) for number in range(2)]
+    path_of_profile = str(profile.save(handmade_profile, tmp_path / f"{HOSTILE}.json"))
     profile.save(handmade_profile, profile.profiles_folder() / f"{HOSTILE}.json")
     found = {name: make_prediction(name, 1e-3) for name in ("cpu", HOSTILE)}
     kept = explained(found, {"target": HOSTILE, "mode": HOSTILE, "inputs": [HOSTILE]}).to_dict()
@@ -56,8 +56,8 @@ def test_hostile_names(
         ("explain", "net.py:net", "--batch", HOSTILE),
         # what is in a file
         ("explain", f"{path}:Net", "--batch", "3,4", *EPYC), fleet, (*fleet, "--price", "nobody=1"),
-        (*fleet, "--output", str(tmp_path / f"{HOSTILE}.txt")), ("profile", "show", paths[0]),
-        ("profile", "show", *paths), ("profile", "list"), ("explain",),
+        (*fleet, "--output", str(tmp_path / f"{HOSTILE}.txt")),
+        ("profile", "show", path_of_profile), ("profile", "list"), ("explain",),
     ):  # fmt: skip
         # It is on a terminal, whose colours are kept.
         result = runner.invoke(main, list(arguments), prog_name="placer", color=True)
