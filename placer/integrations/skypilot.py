@@ -54,17 +54,6 @@ _SAME = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Prices:
-    """Dollars per hour on demand of the cheapest instances of SkyPilot's catalog.
-
-    ``gpus``: with one GPU, by its name in ``placer gpus``. ``cpus``: without any, by vCPUs.
-    """
-
-    gpus: dict[str, float]
-    cpus: dict[float, float]
-
-
 def estimator(
     what: Callable[..., Any] | Workload | Job, batch: Any = None, **workload: Any
 ) -> Callable[[Any], float]:
@@ -177,17 +166,6 @@ def machines(
         for gpu, offer in _cheapest(cloud, region)
         if wanted is None or gpu in wanted
     ]  # fmt: skip
-
-
-def prices(cloud: str | None = None, region: str | None = None) -> Prices:
-    """What the cheapest instances of SkyPilot's catalog cost per hour. Raises PlacerError where there is no catalog."""
-    found = Prices({}, {})
-    for gpu, offer in _cheapest(cloud, region):
-        if gpu:
-            found.gpus.setdefault(gpu, offer.price)
-        elif offer.vcpus:
-            found.cpus.setdefault(offer.vcpus, offer.price)
-    return found
 
 
 @dataclass(frozen=True)

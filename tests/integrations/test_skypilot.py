@@ -96,14 +96,14 @@ def test_without_a_catalog_it_says_how_to_get_one(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("SKY_RUNTIME_DIR", raising=False)
     with pytest.raises(PlacerError, match=r"SkyPilot has no catalog in .*catalogs: .* sky show-gpus --all"):
-        skypilot.prices()
+        skypilot.machines()
 
 
 @pytest.mark.parametrize("text", ["InstanceType,Price\nx,1\n", HEADER + AWS.replace("0.526", "cheap")])
 def test_a_catalog_that_cannot_be_read_is_named(home: Path, text: str) -> None:
     catalog(home, aws=text)
     with pytest.raises(PlacerError, match=r"aws/vms.csv cannot be read .*: delete it, and download it again"):
-        skypilot.prices()
+        skypilot.machines()
 
 
 def test_the_machines_are_a_fleet(home: Path) -> None:
