@@ -27,22 +27,22 @@ LIBRARIES = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "np": np}
 #: Where a bare name of Python, torch or numpy is looked for.
 NAMESPACES = (
     builtins, torch, torch.nn, torch.nn.functional, torch.nn.Module, torch.Tensor, torch.optim, torch.optim.Optimizer,
-    torch.utils.data, torch.nn.attention, torch.nn.utils.rnn, torch._C, torch._ops, np,
+    torch.utils.data, torch.nn.utils.rnn, torch._C, torch._ops, np,
 )  # fmt: skip
 #: What is found in neither this project nor Python, torch and numpy.
 ELSEWHERE = {
     # sources of PyTorch
     "batch_norm_cpu_backward_contiguous_impl", "can_use_expanded_index_path", "cascade_sum", "cat_serial_kernel",
     "cdist_impl", "compare_base_kernel", "copy_same_type_transpose_", "cpu_atomic_add_float",
-    "cpu_scatter_gather_base_kernel", "depth_to_max_tensors", "foreach_reduced_elt", "is_1stconv", "make_fx",
-    "parallel_dim_reduction", "promote_inputs_to_common_dtype", "rms_norm_symint", "use_persist_common_heuristics",
-    "use_rnn_persist_small_h", "MPSFallback.mm", "MPSStream.mm", "UNIMPLEMENTED_XFAILLIST",
+    "cpu_scatter_gather_base_kernel", "depth_to_max_tensors", "flex_attention", "foreach_reduced_elt", "is_1stconv",
+    "make_fx", "parallel_dim_reduction", "promote_inputs_to_common_dtype", "rms_norm_symint",
+    "use_persist_common_heuristics", "use_rnn_persist_small_h", "MPSFallback.mm", "MPSStream.mm", "UNIMPLEMENTED_XFAILLIST",
     # systems, drivers and interpreters
     "base_slice_ns", "compute_90", "cudaLaunchKernel", "lspci", "PyThreadState", "python", "sitecustomize", "sm_80",
     "sm_90a", "user", "f",
     # other libraries
     "Actor.options", "InteractiveShell", "Normalize", "ToTensor", "Task.set_time_estimator", "Trainer.train",
-    "drop_last", "joblib.cpu_count", "output.loss", "sky.Resources", "study.trials_dataframe",
+    "drop_last", "joblib.cpu_count", "sky.Resources", "study.trials_dataframe",
     # values and keys of data
     "AVX2", "AVX512", "calibrated", "compute", "context", "first_calls", "fused", "highest", "language", "libraries",
     "medium", "quick", "recommender", "speech", "transposed", "w",
