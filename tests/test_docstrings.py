@@ -36,7 +36,8 @@ ELSEWHERE = {
     "cdist_impl", "compare_base_kernel", "copy_same_type_transpose_", "cpu_atomic_add_float",
     "cpu_scatter_gather_base_kernel", "depth_to_max_tensors", "flex_attention", "foreach_reduced_elt", "is_1stconv",
     "make_fx", "parallel_dim_reduction", "promote_inputs_to_common_dtype", "rms_norm_symint",
-    "use_persist_common_heuristics", "use_rnn_persist_small_h", "MPSFallback.mm", "MPSStream.mm", "UNIMPLEMENTED_XFAILLIST",
+    "use_persist_common_heuristics", "use_rnn_persist_small_h", "MPSFallback.mm", "MPSStream.mm",
+    "UNIMPLEMENTED_XFAILLIST",
     # systems, drivers and interpreters
     "base_slice_ns", "compute_90", "cudaLaunchKernel", "lspci", "PyThreadState", "python", "sitecustomize", "sm_80",
     "sm_90a", "user", "f",
