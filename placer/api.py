@@ -1,8 +1,7 @@
 """The public functions: ``choose``, ``explain``, ``calibrate`` and ``load_profile``.
 
-A question runs through one pipeline, whether it is about a step or a job: check the arguments, trace the parts,
-compare the candidates, decide. ``choose`` then places the model, once the ranks of a distributed run agree, and
-``explain`` says why.
+Both check their arguments, ask one ``Question``, and read its answer, a ``Table``: ``choose`` decides by it and places
+the model, once the ranks of a distributed run agree; ``explain`` says why.
 """
 
 from __future__ import annotations
@@ -12,24 +11,34 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, TypeAlias, overload
 
 import torch
 from torch import nn
 
-from placer import decision as deciding
 from placer import machine
-from placer.answer import JobPlacement, Placement, PlacementBuilder, record
 from placer.collector import without_collection
 from placer.compiler import called_as_it_is
-from placer.decision import Objective, ranks
-from placer.errors import PlacerError, ProfileError
-from placer.explanation import Explanation, LaterTurn
+from placer.decision import (
+    Objective,
+    Question,
+    answer,
+    check_priced,
+    current_profile,
+    gather,
+    objective_of,
+    only_placer_errors,
+    profile_named,
+    ranks,
+    warn_estimated,
+)
+from placer.errors import PlacerError
+from placer.explanation import Explanation
+from placer.placed import JobPlacement, Placement, Placing, record
 from placer.profile import Profile, check_name
-from placer.question import Source, check_measurable, explain_workload
+from placer.question import Source, ask, check_measurable, explained
 from placer.workload import (
     MEASURE,
     THREADS,
@@ -77,12 +86,12 @@ class Options:
     def __post_init__(self) -> None:
         check_choice("threads", self.threads, THREADS)
         check_choice("measure", self.measure, MEASURE)
-        deciding.objective_of(self.objective, self.price, self.watts)
+        objective_of(self.objective, self.price, self.watts)
 
     @property
     def aim(self) -> Objective:
         """The objective, with its prices and powers."""
-        return deciding.objective_of(self.objective, self.price, self.watts)
+        return objective_of(self.objective, self.price, self.watts)
 
 
 _USUAL = Options()
@@ -176,60 +185,32 @@ def choose(
         ValueError, TypeError: a wrong argument.
         PlacerError: only under ``PLACER_STRICT=1``.
     """
-    what, own = checked_work(
+    work = checked_work(
         model, batch, options, batch_shape=batch_shape, mode=mode, loss=loss, target=target, optimizer=optimizer,
         steps=steps, data=data, outputs=outputs, autocast=autocast, modules=modules,
     )  # fmt: skip
-    if not isinstance(move, bool):
-        raise TypeError(f"move must be True or False, not {move!r}")
-    names = check_devices(devices, own)
-    if names is not None:
-        check_available(names)
-    forced = override(own)
-    if profile is not None:
-        check_name(profile)
-    if options.objective == "cost":
-        deciding.check_priced(options.aim, names or ranks.own_devices() or machine.available_devices())
-    if options.measure != "never" and isinstance(what, Job):
-        raise ValueError("measure must be 'never' for a job: its steps are not timed before they run")
-    timed = what if options.measure != "never" and isinstance(what, Workload) else None
-    if timed is not None and timed.is_step_function:
-        raise ValueError("measure needs an nn.Module: a step function cannot be timed without changing what it trains")
-    builder = partial(PlacementBuilder, what, optimizer, threads=options.threads, move=move)
+    names = checked_devices(devices, options)
+    check_move(move, work, profile, options)
+    placing = Placing(work, optimizer, names, threads=options.threads, move=move)
+    forced = override(ranks.own_accelerator())
     if forced is not None:
-        return logged(builder(names).forced(forced))
+        return logged(placing.forced(forced))
     used: Profile | None = None
     try:
-        # Steps that are timed make garbage, as they will in training.
-        with without_collection() if timed is None else nullcontext(), deciding.only_placer_errors():
+        with _undisturbed(options), only_placer_errors():
             started = time.perf_counter()
-            traced = deciding.trace_parts(what)
-            used = deciding.current_profile(profile)
-            names = names or ranks.own_devices()
-            candidates = deciding.gather(used, names, here=True, modules=what.modules, threads=options.threads)
-            table = deciding.with_occupied(deciding.compare(traced, candidates, options.aim))
-            if timed is not None:
-                table = deciding.with_race(table, timed, options.measure)
-            table = deciding.with_seen(table)
-            decision, apart = table.decide(), None
-            # Ranks agree on one device, not on one for each part.
-            if isinstance(what, Job) and what.apart and not ranks.distributed():
-                apart = deciding.worth_it(table, decision, placeable=True)
+            used = current_profile(profile)
+            candidates = gather(used, placing.devices, here=True, modules=work.modules, threads=options.threads)
+            table = answer(Question(work, candidates, options.aim, recorded=True, measure=options.measure))
             seconds = time.perf_counter() - started
-            placing = builder(names)
-            placement = placing.answer(table, decision, apart)
-        record(table, decision, apart, seconds)
+            placement = placing.decided(table)
+        record(table, seconds)
     except PlacerError as error:
         if strict():
             raise
-        if used is None and not isinstance(error, ProfileError):  # not traced: the devices can be known all the same
-            with suppress(PlacerError), deciding.only_placer_errors():
-                used = deciding.current_profile(profile)
-        return logged(builder(names or ranks.own_devices()).by_convention(error, used))
-    deciding.warn_estimated(used)
-    placement = placing.place(placement, table, apart)
-    placement.show_turn(LaterTurn.of(what, candidates, options.aim))
-    return logged(placement)
+        return logged(placing.by_convention(error, used))
+    warn_estimated(used)
+    return logged(placing.place(placement, table))
 
 
 def logged(placement: Placement) -> Placement:
@@ -238,8 +219,8 @@ def logged(placement: Placement) -> Placement:
         name: {"step_seconds": row.step_seconds, "low": row.low, "high": row.high, "provenance": row.provenance}
         for name, row in placement.predictions.items()
     }
-    told = {"device": str(placement.device), "reason": placement.reason, "figures": figures}
-    _log.info("%s", placement.reason, extra=told)
+    fields = {"device": str(placement.device), "reason": placement.reason, "figures": figures}
+    _log.info("%s", placement.reason, extra=fields)
     return placement
 
 
@@ -283,36 +264,69 @@ def explain(
         PlacerError: no usable profile (ProfileMissing, ProfileStale, UnknownGPU, ...), no trace of the step
             (TraceError), or the step could not be timed.
     """
-    what, own = checked_work(
+    work = checked_work(
         model, batch, options, batch_shape=batch_shape, mode=mode, loss=loss, target=target, optimizer=optimizer,
         steps=steps, data=data, outputs=outputs, autocast=autocast, modules=modules,
     )  # fmt: skip
-    names = check_devices(devices, own)
+    names = check_devices(devices, ranks.own_accelerator())
     measure = check_choice("measure", options.measure, ("never", "always")) == "always"
     if measure:
-        check_measurable(what, profile)
-    return explain_workload(what, names, options.threads, profile, what_if, options.aim, measure=measure)
+        check_measurable(work, profile)
+    question = ask(
+        work, devices=names, threads=options.threads, profile=profile, what_if=what_if, objective=options.aim,
+        recorded=not measure,
+    )  # fmt: skip
+    return explained(question, measure=measure)
 
 
 def checked_work(
     model: Callable[..., Any] | Job, batch: Any, options: Options, *, batch_shape: Any, data: Data, **arguments: Any
-) -> tuple[Workload | Job, str | None]:
-    """What the arguments of a step describe, or the job itself, which takes none; and this rank's own accelerator.
-
-    Raises ValueError or TypeError.
-    """
-    own = ranks.own_accelerator()
+) -> Workload | Job:
+    """What the arguments of a step describe, or the job itself, which takes none. Raises ValueError or TypeError."""
     if not isinstance(options, Options):
         raise TypeError(f"options must be a placer.Options, not {options!r}")
     if batch is not None and batch_shape is not None:
         raise TypeError("batch and batch_shape are one argument: give only one of them")
     batch = batch_shape if batch is None else batch
     if not isinstance(model, Job):
-        return make_workload(model, batch, data=data, **arguments), own
+        return make_workload(model, batch, data=data, **arguments)
     if any(value is not None for value in (batch, *arguments.values())) or data != "host":
         raise ValueError("a Job says what to run: give batch, mode, optimizer, steps and the like to its parts")
     check_choice("threads", options.threads, ("keep",))
-    return model, own
+    return model
+
+
+def checked_devices(devices: Devices, options: Options) -> tuple[str, ...] | None:
+    """The devices of this machine to choose from, each with a price where money is what counts; None: all there are.
+
+    In a distributed run these are the CPU and the accelerator of this rank. Raises ValueError or TypeError.
+    """
+    names = check_devices(devices, ranks.own_accelerator())
+    if names is not None:
+        check_available(names)
+    names = names or ranks.own_devices()
+    if options.objective == "cost":
+        check_priced(options.aim, names or machine.available_devices())
+    return names
+
+
+def check_move(move: Any, work: Workload | Job, profile: Any, options: Options) -> None:
+    """Raise ValueError or TypeError for what ``choose`` cannot do with this work."""
+    if not isinstance(move, bool):
+        raise TypeError(f"move must be True or False, not {move!r}")
+    if profile is not None:
+        check_name(profile)
+    if options.measure == "never":
+        return
+    if isinstance(work, Job):
+        raise ValueError("measure must be 'never' for a job: its steps are not timed before they run")
+    if work.is_step_function:
+        raise ValueError("measure needs an nn.Module: a step function cannot be timed without changing what it trains")
+
+
+def _undisturbed(options: Options) -> AbstractContextManager[None]:
+    """No garbage is collected meanwhile, but where steps are timed: these make garbage, as they will in training."""
+    return without_collection() if options.measure == "never" else nullcontext()
 
 
 def calibrate(
@@ -351,4 +365,4 @@ def load_profile(source: str | os.PathLike[str] | None = None) -> Profile:
     Raises:
         ProfileError: ProfileMissing, ProfileDamaged, ProfileTooNew, ProfileTooOld or UnknownGPU.
     """
-    return deciding.profile_named(source, samples=True)
+    return profile_named(source, samples=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Candidate:
 
     ``here``: it is of this machine. ``threads`` is the number of CPU threads it is priced with, which stands for
     ``process_threads`` of this process (None: for itself). ``tried`` are other numbers that the CPU may be set to.
+    ``asked``: the caller has it or asked about it; else it only stands beside those for which that is so.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Candidate:
     here: bool = False
     process_threads: int | None = None
     tried: tuple[int, ...] = ()
+    asked: bool = True
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,22 @@ class Candidates:
     fitted_as: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def here(self) -> bool:
+        """Whether devices of this machine are among them."""
+        return any(candidate.here for candidate in self.each)
+
+    def beside(self, gpus: Sequence[Profile]) -> Candidates:
+        """The same, with GPUs beside them that nobody asked about."""
+        added = _elsewhere(self.each, [(gpu, [_accelerator(gpu)]) for gpu in gpus], asked=False)
+        return replace(self, each=(*self.each, *added))
+
 
 def gather(
     profile: Profile, devices: Sequence[str] | None, *, here: bool, modules: Sequence[nn.Module] = (),
-    threads: str = "keep", what_if: Sequence[Profile] = (), beside: Sequence[Profile] = (),
+    threads: str = "keep", what_if: Sequence[Profile] = (), others: Sequence[Profile] = (),
 ) -> Candidates:  # fmt: skip
-    """The devices of ``profile`` that were asked for, the accelerator or CPU of each ``what_if``, and all ``beside``.
+    """The devices of ``profile`` that were asked for, an accelerator of each ``what_if``, and all devices of ``others``.
 
     ``here``: they are those of this machine. A model of these ``modules`` may be bound to one of them. ``threads``:
     whether other numbers of CPU threads are tried. Raises ProfileError for a device that was never calibrated.
@@ -81,27 +93,41 @@ def gather(
     if not here and profile.created and (changed := profiles.changed_fields(profile)):
         notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
     chosen, fitted_as, left_out = _of_profile(devices, profile, modules, here=here)
-    found = [_own(name, profile, here, threads) for name in chosen]
-    thought = [(other, next((name for name in other.devices() if name != "cpu"), "cpu")) for other in what_if]
-    others = [*((other, (name,)) for other, name in thought), *((other, other.devices()) for other in beside)]
-    for (other, names), label in zip(others, _labels([other.name for other, _ in others]), strict=True):
-        for device in names:
-            # Another machine's is called cuda@its-profile, a GPU of the catalog cuda@Tesla T4.
-            fit = other.fit(device, profiles.default_threads(other))
-            published = fit.gpu and (fit.estimated or not fit.families)
-            called = f"{device}@{without_maker(fit.gpu) if published else label}"
-            taken = [each.name for each in found]
-            numbered = (called, *(f"{called} ({number})" for number in range(2, len(found) + 2)))
-            name = next(each for each in numbered if each not in taken)
-            found.append(Candidate(name, device, other, profiles.default_threads(other)))
+    each = [_of_this_profile(name, profile, here, threads) for name in chosen]
+    thought = [(other, [_accelerator(other)]) for other in what_if]
+    each += _elsewhere(each, [*thought, *((other, other.devices()) for other in others)])
     if here:
         several = sum(machine.split_device(name)[0] == "cuda" for name in chosen) > 1
         order = (_ORDER,) if several and not machine.order_is_known() else ()
         notes = (*setting_notes(profile, chosen), *order)
-    return Candidates(tuple(found), profile, notes, fitted_as, left_out)
+    return Candidates(tuple(each), profile, notes, fitted_as, left_out)
 
 
-def _own(name: str, profile: Profile, here: bool, threads: str) -> Candidate:
+def _accelerator(profile: Profile) -> str:
+    """The first accelerator of a profile; its CPU where it has none."""
+    return next((name for name in profile.devices() if name != "cpu"), "cpu")
+
+
+def _elsewhere(
+    before: Sequence[Candidate], sources: Sequence[tuple[Profile, Sequence[str]]], *, asked: bool = True
+) -> list[Candidate]:
+    """Devices of other profiles, under names that no other has: ``cuda@its-profile``, or ``cuda@Tesla T4``."""
+    added: list[Candidate] = []
+    for (profile, devices), label in zip(sources, _labels([profile.name for profile, _ in sources]), strict=True):
+        for device in devices:
+            threads = profiles.default_threads(profile)
+            fit = profile.fit(device, threads)
+            published = fit.gpu and (fit.estimated or not fit.families)
+            called = f"{device}@{without_maker(fit.gpu) if published else label}"
+            taken = {candidate.name for candidate in (*before, *added)}
+            name, number = called, 2
+            while name in taken:
+                name, number = f"{called} ({number})", number + 1
+            added.append(Candidate(name, device, profile, threads, asked=asked))
+    return added
+
+
+def _of_this_profile(name: str, profile: Profile, here: bool, threads: str) -> Candidate:
     """A device of the profile that is compared with."""
     same_cpu = profile.fingerprint.get("cpu") == machine.cpu_model()
     now = torch.get_num_threads() if same_cpu else profiles.default_threads(profile)

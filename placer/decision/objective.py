@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from placer.errors import PlacerError, UnknownGPU
@@ -85,11 +85,6 @@ class Objective:
     def watts_of(self, cost: Cost) -> float | None:
         given = _of_device(self.watts, cost.device)
         return cost.watts if given is None else given
-
-    def told(self, cost: Cost) -> Cost:
-        """The cost without the prices of its ops, with the money and the power that the caller gave."""
-        known = {field.name: getattr(cost, field.name) for field in fields(Cost)}
-        return Cost(**{**known, "watts": self.watts_of(cost), "dollars_per_hour": self.dollars_per_hour(cost)})
 
     def amount(self, value: float, steps: int | None) -> str:
         """A counted value as people read it, after ``spends``."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from placer import explanation as explaining
 from placer.decision import MANY, without_maker
 from placer.errors import PlacerError
-from placer.pricing import Cost
+from placer.pricing import Cost, Provenance
 from placer.printable import printable
 from placer.units import format_bytes, format_count, format_dollars, format_duration, format_interval, format_joules
 
@@ -23,11 +23,6 @@ LIMITS = {
     "launches": "the host", "transfer": "copies", "arithmetic": "arithmetic", "memory": "memory",
     "waits": "waits", "loader": "the loader",
 }  # fmt: skip
-#: What a row has in JSON besides its devices.
-_TOLD = (
-    "machine", "count", "gpu", "note", "device", "step_seconds", "low", "high", "one_time_seconds", "job_seconds",
-    "dollars", "joules", "fits", "bounded_by", "provenance", "verdict", "pareto", "reaches",
-)  # fmt: skip
 #: Lines of a long list that are shown, beside the Pareto set; a list that is not much longer is shown whole.
 SHOWN = 20
 #: So many machines in a row with the same numbers are named one by one.
@@ -50,15 +45,16 @@ NAMESPACE = "feature.node.kubernetes.io"
 LONGEST = 63
 
 
-@dataclass(frozen=True, kw_only=True)
-class FleetRow(Cost):
-    """One kind of machine, with what the work takes on the best of its devices.
+@dataclass(frozen=True)
+class FleetRow:
+    """One kind of machine, and the ``cost`` of the work on the best of its devices.
 
-    ``devices`` are the prices of all its devices, ``gpu`` is its GPU in the catalog ("" where it has none, or one that
+    ``devices`` are the costs on all its devices, ``gpu`` is its GPU in the catalog ("" where it has none, or one that
     was calibrated). ``verdict`` says what it gives beside the best row; ``pareto``: no other row betters it in
     something without being worse in anything else. ``reaches``: whether it does within the target (None without one).
     """
 
+    cost: Cost
     machine: str
     count: int
     devices: Mapping[str, Cost]
@@ -69,24 +65,61 @@ class FleetRow(Cost):
     reaches: bool | None = None
 
     @property
-    def job_seconds(self) -> float | None:
-        """Of all steps, or all repeats of a job, with what is paid once; None where nobody said how many there are."""
-        return self.total_seconds
+    def device(self) -> str:
+        """The best of its devices."""
+        return self.cost.device
+
+    @property
+    def provenance(self) -> Provenance:
+        """What its numbers rest on: ``calibrated``, ``published`` or ``data sheet``."""
+        return self.cost.provenance
+
+    @property
+    def step_seconds(self) -> float:
+        return self.cost.step_seconds
+
+    @property
+    def seconds(self) -> float:
+        """Of all steps, or all repeats of a job, where it is known how many there are; else of one."""
+        return self.cost.seconds
+
+    @property
+    def dollars(self) -> float | None:
+        """Of what counts; None without a price."""
+        return self.cost.dollars
+
+    @property
+    def joules(self) -> float | None:
+        """Of what counts, an estimate; None where it is not known."""
+        return self.cost.joules
 
     @property
     def between(self) -> tuple[float, float]:
         """A 90 % interval of ``seconds``. What is paid once counts as known."""
-        if self.total_seconds is None:
-            return self.low, self.high
-        steps = (self.total_seconds - self.one_time_seconds) / self.step_seconds
-        return self.one_time_seconds + steps * self.low, self.one_time_seconds + steps * self.high
+        cost = self.cost
+        if cost.total_seconds is None:
+            return cost.low, cost.high
+        steps = (cost.total_seconds - cost.one_time_seconds) / cost.step_seconds
+        return cost.one_time_seconds + steps * cost.low, cost.one_time_seconds + steps * cost.high
 
     @property
     def needed(self) -> str:
         """The memory that it needs, and of how much, where that is known."""
-        available = self.available_memory_bytes
+        available = self.cost.available_memory_bytes
         of = "" if available is None else f" of {format_bytes(available)}"
-        return f"needs {format_bytes(self.peak_memory_bytes)}{of}"
+        return f"needs {format_bytes(self.cost.peak_memory_bytes)}{of}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        cost = self.cost
+        return {
+            "machine": self.machine, "count": self.count, "gpu": self.gpu, "note": self.note, "device": cost.device,
+            "step_seconds": cost.step_seconds, "low": cost.low, "high": cost.high,
+            "one_time_seconds": cost.one_time_seconds, "job_seconds": cost.total_seconds, "dollars": cost.dollars,
+            "joules": cost.joules, "fits": cost.fits, "bounded_by": cost.bounded_by, "provenance": cost.provenance,
+            "verdict": self.verdict, "pareto": self.pareto, "reaches": self.reaches,
+            "devices": {name: asdict(device) for name, device in self.devices.items()},
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -109,18 +142,16 @@ class Fleet:
     def best(self) -> FleetRow | None:
         """The first row, if it fits there and reaches the target."""
         first = self.rows[0] if self.rows else None
-        return first if first is not None and first.fits and first.reaches is not False else None
+        return first if first is not None and first.cost.fits and first.reaches is not False else None
 
     def to_json(self) -> str:
         """Indented JSON, ending in a newline."""
-        told = {field.name: getattr(self, field.name) for field in fields(self)}
-        told["best"] = None if self.best is None else self.best.machine
-        told["rows"] = [
-            {name: getattr(row, name) for name in _TOLD}
-            | {"devices": {name: asdict(cost) for name, cost in row.devices.items()}}
-            for row in self.rows
-        ]
-        return json.dumps({"schema": SCHEMA, **told}, indent=2, allow_nan=False) + "\n"
+        values = {
+            "schema": SCHEMA, "rows": [row.to_dict() for row in self.rows], "workload": self.workload,
+            "objective": self.objective, "target": self.target, "unit": self.unit, "count": self.count,
+            "notes": self.notes, "best": None if self.best is None else self.best.machine,
+        }  # fmt: skip
+        return json.dumps(values, indent=2, allow_nan=False) + "\n"
 
     def __str__(self) -> str:
         return self.to_text()
@@ -179,7 +210,7 @@ class Fleet:
         facts = {"device": row.device}
         for key, seconds in zip(("us", "low-us", "high-us"), (row.seconds, *row.between), strict=True):
             facts[key] = str(max(round(seconds * 1e6), 1))
-        facts |= {"numbers": explaining.kind(row.device, row.provenance), "fits": str(row.fits).lower()}
+        facts |= {"numbers": explaining.kind(row.device, row.provenance), "fits": str(row.cost.fits).lower()}
         name = _label(str(self.workload.get("target", "model")), LONGEST - len("placer..numbers"))
         lines = [f"# placer: {_what(self)} on {_called(row)}; times in microseconds"]
         lines += [f"{NAMESPACE}/placer.{name}.{key}={_label(value, LONGEST)}" for key, value in facts.items()]
@@ -260,7 +291,7 @@ def _mark(fleet: Fleet, row: FleetRow) -> str:
 def _headline(fleet: Fleet) -> str:
     """Where it should run, in a sentence."""
     best, first = fleet.best, fleet.rows[0]
-    if not first.fits:
+    if not first.cost.fits:
         return f"it fits nowhere; {first.device} of {_called(first)} {first.needed}"
     if best is None:
         return f"no machine reaches the target; closest: {first.device} of {_called(first)}, {first.verdict}"
@@ -272,11 +303,11 @@ def _headline(fleet: Fleet) -> str:
 def _details(fleet: Fleet) -> list[str]:
     """What bounds a step on the first machine; what the target is compared with, and how many machines reach it."""
     found = []
-    if fleet.best is not None and (limit := LIMITS.get(fleet.best.bounded_by or "")):
+    if fleet.best is not None and (limit := LIMITS.get(fleet.best.cost.bounded_by or "")):
         found.append(f"A {fleet.unit} there is bounded by {limit}.")
     if fleet.target is not None:
         what = f"one {fleet.unit}" if fleet.count is None else _of_how_many(fleet)
-        reach = sum(row.count for row in fleet.rows if row.reaches and row.fits)
+        reach = sum(row.count for row in fleet.rows if row.reaches and row.cost.fits)
         machines = f"{reach:,} of {sum(row.count for row in fleet.rows):,} machines reach it"
         found.append(f"Target: {format_duration(fleet.target)} for {what}; {machines}.")
     return found
