@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, overload
 
@@ -24,6 +24,7 @@ from placer.compiler import called_as_it_is
 from placer.decision import (
     Objective,
     Question,
+    Source,
     answer,
     check_priced,
     current_profile,
@@ -32,13 +33,14 @@ from placer.decision import (
     only_placer_errors,
     profile_named,
     ranks,
+    trace_parts,
     warn_estimated,
 )
 from placer.errors import PlacerError
 from placer.explanation import Explanation
 from placer.placed import JobPlacement, Placement, Placing, record
 from placer.profile import Profile, check_name
-from placer.question import Source, ask, check_measurable, explained
+from placer.question import ask, check_measurable, explained
 from placer.workload import (
     MEASURE,
     THREADS,
@@ -50,6 +52,7 @@ from placer.workload import (
     check_available,
     check_choice,
     check_devices,
+    check_devices_here,
     make_workload,
     override,
     strict,
@@ -185,30 +188,37 @@ def choose(
         ValueError, TypeError: a wrong argument.
         PlacerError: only under ``PLACER_STRICT=1``.
     """
-    work = checked_work(
+    work, own = checked_work(
         model, batch, options, batch_shape=batch_shape, mode=mode, loss=loss, target=target, optimizer=optimizer,
         steps=steps, data=data, outputs=outputs, autocast=autocast, modules=modules,
     )  # fmt: skip
-    names = checked_devices(devices, options)
-    check_move(move, work, profile, options)
-    placing = Placing(work, optimizer, names, threads=options.threads, move=move)
-    forced = override(ranks.own_accelerator())
+    names, forced = check_devices_here(devices, own), override(own)
+    if not isinstance(move, bool):
+        raise TypeError(f"move must be True or False, not {move!r}")
+    if options.measure != "never":
+        check_measurable(work, None)
+    if profile is not None:
+        check_name(profile)
+    if options.objective == "cost":
+        check_priced(options.aim, names or machine.available_devices())
+    placing = Placing(work, optimizer, names, options.threads, move)
     if forced is not None:
         return logged(placing.forced(forced))
-    used: Profile | None = None
     try:
-        with _undisturbed(options), only_placer_errors():
+        # Steps that are timed make garbage, as they will in training.
+        with without_collection() if options.measure == "never" else nullcontext(), only_placer_errors():
             started = time.perf_counter()
+            traced = trace_parts(work)
             used = current_profile(profile)
-            candidates = gather(used, placing.devices, here=True, modules=work.modules, threads=options.threads)
-            table = answer(Question(work, candidates, options.aim, recorded=True, measure=options.measure))
+            candidates = gather(used, names, here=True, modules=traced.modules, threads=options.threads)
+            table = answer(Question(traced, candidates, options.aim, recorded=True, measure=options.measure))
             seconds = time.perf_counter() - started
             placement = placing.decided(table)
         record(table, seconds)
     except PlacerError as error:
         if strict():
             raise
-        return logged(placing.by_convention(error, used))
+        return logged(placing.by_convention(error, profile))
     warn_estimated(used)
     return logged(placing.place(placement, table))
 
@@ -264,11 +274,11 @@ def explain(
         PlacerError: no usable profile (ProfileMissing, ProfileStale, UnknownGPU, ...), no trace of the step
             (TraceError), or the step could not be timed.
     """
-    work = checked_work(
+    work, own = checked_work(
         model, batch, options, batch_shape=batch_shape, mode=mode, loss=loss, target=target, optimizer=optimizer,
         steps=steps, data=data, outputs=outputs, autocast=autocast, modules=modules,
     )  # fmt: skip
-    names = check_devices(devices, ranks.own_accelerator())
+    names = check_devices(devices, own)
     measure = check_choice("measure", options.measure, ("never", "always")) == "always"
     if measure:
         check_measurable(work, profile)
@@ -281,52 +291,23 @@ def explain(
 
 def checked_work(
     model: Callable[..., Any] | Job, batch: Any, options: Options, *, batch_shape: Any, data: Data, **arguments: Any
-) -> Workload | Job:
-    """What the arguments of a step describe, or the job itself, which takes none. Raises ValueError or TypeError."""
+) -> tuple[Workload | Job, str | None]:
+    """What the arguments of a step describe, or the job itself, which takes none; and this rank's own accelerator.
+
+    Raises ValueError or TypeError.
+    """
+    own = ranks.own_accelerator()
     if not isinstance(options, Options):
         raise TypeError(f"options must be a placer.Options, not {options!r}")
     if batch is not None and batch_shape is not None:
         raise TypeError("batch and batch_shape are one argument: give only one of them")
     batch = batch_shape if batch is None else batch
     if not isinstance(model, Job):
-        return make_workload(model, batch, data=data, **arguments)
+        return make_workload(model, batch, data=data, **arguments), own
     if any(value is not None for value in (batch, *arguments.values())) or data != "host":
         raise ValueError("a Job says what to run: give batch, mode, optimizer, steps and the like to its parts")
     check_choice("threads", options.threads, ("keep",))
-    return model
-
-
-def checked_devices(devices: Devices, options: Options) -> tuple[str, ...] | None:
-    """The devices of this machine to choose from, each with a price where money is what counts; None: all there are.
-
-    In a distributed run these are the CPU and the accelerator of this rank. Raises ValueError or TypeError.
-    """
-    names = check_devices(devices, ranks.own_accelerator())
-    if names is not None:
-        check_available(names)
-    names = names or ranks.own_devices()
-    if options.objective == "cost":
-        check_priced(options.aim, names or machine.available_devices())
-    return names
-
-
-def check_move(move: Any, work: Workload | Job, profile: Any, options: Options) -> None:
-    """Raise ValueError or TypeError for what ``choose`` cannot do with this work."""
-    if not isinstance(move, bool):
-        raise TypeError(f"move must be True or False, not {move!r}")
-    if profile is not None:
-        check_name(profile)
-    if options.measure == "never":
-        return
-    if isinstance(work, Job):
-        raise ValueError("measure must be 'never' for a job: its steps are not timed before they run")
-    if work.is_step_function:
-        raise ValueError("measure needs an nn.Module: a step function cannot be timed without changing what it trains")
-
-
-def _undisturbed(options: Options) -> AbstractContextManager[None]:
-    """No garbage is collected meanwhile, but where steps are timed: these make garbage, as they will in training."""
-    return without_collection() if options.measure == "never" else nullcontext()
+    return model, own
 
 
 def calibrate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -17,8 +17,10 @@ from placer.decision import (
     JOB,
     Decision,
     Obstacles,
+    Source,
     Table,
     conventional,
+    current_profile,
     history,
     measured,
     only_placer_errors,
@@ -189,26 +191,32 @@ class JobPlacement(Placement):
         raise PlacerError("a job's steps are those of its parts: time them with placement.parts[name].step()")
 
 
+@dataclass(frozen=True)
 class Placing:
     """Gives the answers for one step or job, and moves what they say.
 
-    ``optimizer`` is the caller's, whose state moves along also in inference; a job has its own. ``devices`` are those
-    to choose from (None: all of this machine). With ``move`` False nothing is touched.
+    ``given`` is the caller's optimizer, whose state moves along also in inference; a job has its own. ``devices`` are
+    those to choose from (None: all of this machine). With ``move`` False nothing is touched.
     """
 
-    def __init__(
-        self, work: Workload | Job, optimizer: Optimizers, devices: tuple[str, ...] | None, *, threads: str, move: bool
-    ) -> None:
-        self.job = work if isinstance(work, Job) else None
-        self.workload = work if isinstance(work, Workload) else _whole(work)
-        self.optimizer: Optimizers = optimizer if self.job is None else self.job.optimizers
-        self.devices = devices
-        self.tuned = threads == "tune"
-        self.move = move
+    work: Workload | Job
+    given: Optimizers
+    devices: tuple[str, ...] | None
+    threads: str
+    move: bool
+
+    @property
+    def workload(self) -> Workload:
+        """The step; of a job all its models as those of one step, for what does not depend on the step."""
+        return _whole(self.work) if isinstance(self.work, Job) else self.work
+
+    @property
+    def optimizer(self) -> Optimizers:
+        return self.work.optimizers if isinstance(self.work, Job) else self.given
 
     def decided(self, table: Table) -> Placement:
         """What a table says, the same for all ranks of a run. Nothing is moved yet."""
-        agreed = ranks.agreed(table.decide(), table.costs, self.workload, tuned=self.tuned)
+        agreed = ranks.agreed(table.decide(), table.costs, self.workload, tuned=self.threads == "tune")
         return self._placement(table, agreed)
 
     def place(self, placement: Placement, table: Table) -> Placement:
@@ -240,8 +248,15 @@ class Placing:
             relocate(self.workload, self.optimizer, device, threads=self._threads(decision))
         return self._unpredicted(decision)
 
-    def by_convention(self, error: PlacerError, profile: Profile | None) -> Placement:
-        """Where nothing could be predicted: the rule of every training script, with one PlacerWarning."""
+    def by_convention(self, error: PlacerError, source: Source | None) -> Placement:
+        """Where nothing could be predicted: the rule of every training script, with one PlacerWarning.
+
+        The profile that ``source`` names tells which devices cannot be used, unless it is what cannot be read.
+        """
+        profile: Profile | None = None
+        if not isinstance(error, ProfileError):
+            with suppress(PlacerError), only_placer_errors():
+                profile = current_profile(source)
         decision = conventional(self.workload, self.devices, str(error), profile, self.optimizer)
         agreed = ranks.agreed(decision, (), self.workload)
         placement = self._unpredicted(agreed)
@@ -260,7 +275,7 @@ class Placing:
         return placement
 
     def _placement(self, table: Table, decision: Decision) -> Placement:
-        if self.job is None:
+        if not isinstance(self.work, Job):
             return _placed_step(table, decision)
         parts: dict[str, Placement] = {}
         for part in table.parts:
@@ -270,10 +285,10 @@ class Placing:
                 reason = f"{decision.device}: with the job ({decision.reason})"
                 own = Decision(decision.device, own.threads, decision.confidence, reason)
             parts[part.name] = _placed_step(alone, own)
-        return JobPlacement(self.job, decision, table, parts=parts)
+        return JobPlacement(self.work, decision, table, parts=parts)
 
     def _unpredicted(self, decision: Decision) -> Placement:
-        return Placement(decision) if self.job is None else JobPlacement(self.job, decision)
+        return JobPlacement(self.work, decision) if isinstance(self.work, Job) else Placement(decision)
 
     def _move(self, placement: Placement) -> Refused | None:
         """Move what the placement says; what went wrong where the device refused it and everything stayed."""
@@ -284,11 +299,11 @@ class Placing:
 
     def _threads(self, decision: Decision) -> int | None:
         """The number of CPU threads to set; None: as it is."""
-        return decision.threads if self.tuned else None
+        return decision.threads if self.threads == "tune" else None
 
 
 def _whole(job: Job) -> Workload:
-    """All models of a job as those of one step, which trains if any does: for what does not depend on the step."""
+    """All models of a job as those of one step, which trains if any does."""
     trained = next((part for part in job.parts if part.workload.mode == "train"), job.parts[0])
     return replace(trained.workload, modules=job.modules, loss_modules=job.loss_modules, steps=job.repeats)
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 from placer import machine
 from placer.decision import (
     TIME,
     Objective,
     Question,
+    Source,
     Table,
     Traced,
     advise,
@@ -25,11 +24,9 @@ from placer.decision import (
     trace_parts,
 )
 from placer.explanation import Explanation, Measured, find_turn
-from placer.profile import Profile, changed_fields, check_source
+from placer.profile import changed_fields, check_source
 from placer.workload import Job, Workload, check_available
 
-#: What names a profile.
-Source: TypeAlias = "Profile | str | os.PathLike[str]"
 #: GPUs that a machine without an accelerator is compared with, unless other ones are named: a cheap one of a cloud, one
 #: of a desktop, and a fast one.
 USUAL_GPUS = ("T4", "RTX 4090", "H100")
@@ -84,11 +81,10 @@ def explained(question: Question, *, advice: bool = True, measure: bool = False)
         table = answer(question)
         changes = advise(traced, question, table) if advice else ()
         turn = find_turn(traced, question, table) if advice else None
-        this_machine = question.candidates.here or not changed_fields(question.candidates.profile)
     # Steps that are timed make errors of their own.
     measured = _measured(traced.parts[0].workload, table) if measure else {}
     with only_placer_errors():
-        return Explanation.of(table, here=this_machine, advice=changes, turn=turn, measured=measured)
+        return Explanation.of(table, advice=changes, turn=turn, measured=measured)
 
 
 def _sources(given: Source | Sequence[Source] | None) -> list[Source]:

@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 import placer
-from placer import decision as deciding
+from placer import api
 from placer.collector import without_collection
 from placer.profile import Profile
 
@@ -42,12 +42,12 @@ def test_a_choice_without_timed_steps_collects_nothing(
     measure: str, collects: bool, calibrated: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[bool] = []
-    real = deciding.compare
+    real = api.answer
 
-    def compare(*arguments: Any) -> Any:
+    def answer(*arguments: Any) -> Any:
         seen.append(gc.isenabled())
         return real(*arguments)
 
-    monkeypatch.setattr(deciding, "compare", compare)
+    monkeypatch.setattr(api, "answer", answer)
     placer.choose(nn.Linear(4, 2), (3, 4), options=placer.Options(measure=measure), devices="cpu")
     assert (seen, gc.isenabled()) == ([collects], True)

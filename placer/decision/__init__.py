@@ -10,7 +10,7 @@ from placer.decision.candidates import (
     unusable,
     without_maker,
 )
-from placer.decision.current import current_profile, profile_named, warn_estimated
+from placer.decision.current import Source, current_profile, profile_named, warn_estimated
 from placer.decision.decision import ABOUT_THE_SAME, SAME, Decision, Point, break_even_steps, decide, pareto, trade
 from placer.decision.measured import StepTime, running_with, time_steps
 from placer.decision.objective import (
@@ -27,13 +27,13 @@ from placer.decision.objective import (
 from placer.decision.obstacles import Obstacles
 from placer.decision.pipeline import Question, answer, best_count, lines_of_reasons, only_placer_errors
 from placer.decision.steps import Traced, trace_parts, traced_step
-from placer.decision.table import PricedPart, Table
+from placer.decision.table import PricedPart, Table, total
 
 __all__ = [
     "ABOUT_THE_SAME", "Advice", "Candidate", "Candidates", "Decision", "JOB", "MANY", "OBJECTIVES", "Objective",
-    "Obstacles", "Point", "PricedPart", "Question", "SAME", "StepTime", "TIE", "TIME", "Table", "Traced", "advise",
+    "Obstacles", "Point", "PricedPart", "Question", "SAME", "Source", "StepTime", "TIE", "TIME", "Table", "Traced", "advise",
     "answer", "batch_size", "best_count", "break_even_steps", "check_priced", "conventional", "current_profile",
     "decide", "gather", "history", "is_cpu", "lines_of_reasons", "measured", "objective_of", "only_placer_errors",
-    "pareto", "profile_named", "ranks", "running_with", "time_steps", "trace_parts", "traced_step", "trade", "unusable",
-    "warn_estimated", "with_batch", "without_maker",
+    "pareto", "profile_named", "ranks", "running_with", "time_steps", "total", "trace_parts", "traced_step", "trade",
+    "unusable", "warn_estimated", "with_batch", "without_maker",
 ]  # fmt: skip

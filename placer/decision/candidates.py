@@ -60,7 +60,8 @@ class Candidates:
 
     ``profile`` is the one that this machine's devices, or those asked for, are priced by; ``fitted_as`` maps all of
     them to the names that they have in it, that of a twin as a rule. ``left_out`` says of devices that were asked
-    about, or are there, why they cannot be used; ``notes`` tell a reader why it is these.
+    about, or are there, why they cannot be used; ``notes`` tell a reader why it is these. ``this_machine``: the profile
+    is of this machine, and nothing has changed since.
     """
 
     each: tuple[Candidate, ...]
@@ -68,6 +69,7 @@ class Candidates:
     notes: tuple[str, ...] = ()
     fitted_as: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    this_machine: bool = True
 
     @property
     def here(self) -> bool:
@@ -84,13 +86,14 @@ def gather(
     profile: Profile, devices: Sequence[str] | None, *, here: bool, modules: Sequence[nn.Module] = (),
     threads: str = "keep", what_if: Sequence[Profile] = (), others: Sequence[Profile] = (),
 ) -> Candidates:  # fmt: skip
-    """The devices of ``profile`` that were asked for, an accelerator of each ``what_if``, and all devices of ``others``.
+    """The devices of ``profile`` that were asked for, an accelerator of each ``what_if`` and all of ``others``.
 
     ``here``: they are those of this machine. A model of these ``modules`` may be bound to one of them. ``threads``:
     whether other numbers of CPU threads are tried. Raises ProfileError for a device that was never calibrated.
     """
     notes: tuple[str, ...] = ()
-    if not here and profile.created and (changed := profiles.changed_fields(profile)):
+    changed = () if here else profiles.changed_fields(profile)
+    if changed and profile.created:
         notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
     chosen, fitted_as, left_out = _of_profile(devices, profile, modules, here=here)
     each = [_of_this_profile(name, profile, here, threads) for name in chosen]
@@ -100,7 +103,7 @@ def gather(
         several = sum(machine.split_device(name)[0] == "cuda" for name in chosen) > 1
         order = (_ORDER,) if several and not machine.order_is_known() else ()
         notes = (*setting_notes(profile, chosen), *order)
-    return Candidates(tuple(each), profile, notes, fitted_as, left_out)
+    return Candidates(tuple(each), profile, notes, fitted_as, left_out, this_machine=not changed)
 
 
 def _accelerator(profile: Profile) -> str:

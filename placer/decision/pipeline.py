@@ -103,7 +103,7 @@ def _priced(traced: Traced, candidates: Candidates, objective: Objective) -> Tab
     return Table(
         tuple(parts), candidates.profile, traced.facts, traced.repeats, traced.unit, objective, tuple(notes),
         beside=frozenset(candidate.name for candidate in able if not candidate.asked),
-        thread_options=thread_options, left_out=left_out_lines, occupied=occupied,
+        thread_options=thread_options, left_out=left_out_lines, occupied=occupied, here=candidates.this_machine,
     )  # fmt: skip
 
 

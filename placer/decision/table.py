@@ -31,10 +31,10 @@ class PricedPart:
 class Table:
     """A step or a job by device: the ``parts`` that it is made of, and the ``costs`` they add up to.
 
-    ``profile`` is the one that is compared with. ``beside`` names the GPUs that nobody asked about. ``thread_options``
-    are the numbers of CPU threads that were compared, none unless that was asked for. ``left_out`` says which devices
-    cannot be used, ``occupied`` which ones other jobs keep busy, and ``real`` where real step times took the place of
-    predicted ones: ``predicted`` is the table without them then.
+    ``profile`` is the one that is compared with, ``here``: that of this machine. ``beside`` names the GPUs that nobody
+    asked about. ``thread_options`` are the numbers of CPU threads that were compared, none unless that was asked for.
+    ``left_out`` says which devices cannot be used, ``occupied`` which ones other jobs keep busy, and ``real`` where
+    real step times took the place of predicted ones: ``predicted`` is the table without them then.
     """
 
     parts: tuple[PricedPart, ...]
@@ -50,6 +50,7 @@ class Table:
     occupied: tuple[str, ...] = ()
     real: str = ""
     predicted: Table | None = None
+    here: bool = True
 
     @cached_property
     def costs(self) -> Mapping[str, Cost]:
@@ -106,11 +107,12 @@ class Table:
     def _reason_beside(self, device: str) -> str:
         """The time on the only device there is, and on the best of the GPUs beside it."""
         fitting = [name for name in self.costs if name in self.beside and self.costs[name].fits]
-        takes = f"{device}: {self.unit.one} takes {format_seconds(self.costs[device].step_seconds)} there"
+        takes = f"{self.unit.one} takes {format_seconds(self.costs[device].step_seconds)}"
+        reason = f"{device} is the only device {'here' if self.here else 'there'}: {takes}"
         if not fitting:
-            return takes
+            return reason
         best = min(fitting, key=lambda name: counted_seconds(self.costs[name], self.repeats))
-        return f"{takes} and would take {format_seconds(self.costs[best].step_seconds)} on {best}, which is not here"
+        return f"{reason}, and would take {format_seconds(self.costs[best].step_seconds)} on {best}"
 
 
 def _threads_reason(chosen: int, tried: tuple[ThreadOption, ...]) -> str:

@@ -23,12 +23,12 @@ class Explanation(ExplanationData):
 
     @classmethod
     def of(
-        cls, table: Table, *, here: bool | None = None, advice: tuple[Advice, ...] = (), turn: Turn | None = None,
+        cls, table: Table, *, advice: tuple[Advice, ...] = (), turn: Turn | None = None,
         measured: Mapping[str, Measured] | None = None,
     ) -> Explanation:  # fmt: skip
         """Why a step or a job is best where the table says. Of a job a step is the whole job, parts its outer layers.
 
-        Layers and ops add up to a device's compute component. ``here`` tells whether it is this machine's table.
+        Layers and ops add up to a device's compute component.
         """
         decision, of_job = table.decide(), table.unit is JOB
         longest, known = build.longest_part(table, decision.device), build.priced_devices(table)
@@ -39,7 +39,7 @@ class Explanation(ExplanationData):
             layers=build.layer_rows(table),
             ops=build.op_rows(table),
             notes=build.notes(table),
-            machine=profiles.describe(table.profile) | ({} if here is None else {"here": here}),
+            machine={**profiles.describe(table.profile), "here": table.here},
             bottlenecks=tuple(build.bottlenecks(longest)),
             bounds={device: build.bounds(table, device) for device in known},
             advice=advice,
@@ -64,7 +64,7 @@ class Explanation(ExplanationData):
             layers=(),
             ops=(),
             notes=build.notes(table),
-            machine=profiles.describe(table.profile),
+            machine={**profiles.describe(table.profile), "here": table.here},
             parts=build.part_rows(table) if table.unit is JOB else (),
             usual_errors={device: usual_error(longest.predictions[device]) for device in table.costs},
             left_out=table.left_out,

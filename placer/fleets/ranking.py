@@ -169,7 +169,8 @@ def ranked(
     first = rows[order[0]]
     if objective == "time" and target is None and first.dollars is not None:
         # The cheapest of those whose times are the same, as far as predictions tell.
-        near = [n for n in order if rows[n].cost.fits == first.cost.fits and rows[n].seconds <= (1.0 + SAME) * first.seconds]
+        alike = [name for name in order if rows[name].cost.fits == first.cost.fits]
+        near = [name for name in alike if rows[name].seconds <= (1.0 + SAME) * first.seconds]
         cheapest = min(near, key=lambda name: _or_infinity(rows[name].dollars))
         order = [cheapest, *(name for name in order if name != cheapest)]
     best = rows[order[0]]

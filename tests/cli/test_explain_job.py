@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,26 +57,6 @@ def test_a_sweep_over_the_count_of_a_part_and_over_repeats(run: Run, job: str) -
     assert seconds[2] - seconds[1] == pytest.approx(2 * (seconds[1] - seconds[0]))
     swept = json.loads(run("explain", job, *OWN, "--sweep", "repeats=1:4", "--format", "json").stdout)
     assert [row["repeats"] for row in swept["rows"]] == [1, 2, 4]
-
-
-@pytest.mark.parametrize("over", ["repeats=1:2048", "update.batch=4096:8192"])
-def test_a_sweep_of_a_job_whose_parts_may_be_apart_says_so(run: Run, job: str, over: str) -> None:
-    asked = ("explain", job.replace("rollouts", "learner"), *OWN, "--sweep", over)
-    swept = json.loads(run(*asked, "--format", "json").stdout)
-    rows = [row for row in swept["rows"] if row["choice"] == "apart"]
-    assert rows[-1] == swept["rows"][-1]
-    for row in rows:
-        assert row["verdict"] == "apart"
-        if over.startswith("update"):
-            assert row["apart"]["step_seconds"] < min(device["step_seconds"] for device in row["devices"].values())
-    text = run(*asked).stdout
-    if over.startswith("update"):
-        assert re.search(r"cpu +90% between .* apart +90% between", text)
-        assert "apart at every" in text
-    else:  # for one job, a context takes longer
-        assert swept["crossovers"][0] == {"repeats": 1, "choice": "cpu"}
-        assert "apart" not in swept["rows"][0]
-        assert "; apart from " in text
 
 
 def test_the_page_has_the_sweep(run: Run, job: str, tmp_path: Path) -> None:

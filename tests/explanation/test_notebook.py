@@ -8,13 +8,13 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from explained import explained
+from explained import explained, table_of
 from torch import nn
 
 import placer
-from placer.answer import JobPlacement, Placement
 from placer.decision import Decision
-from placer.explanation import Turn
+from placer.explanation import Explanation, Turn
+from placer.placed import JobPlacement, Placement
 from placer.pricing import Prediction
 from placer.profile import Profile
 
@@ -82,18 +82,13 @@ def test_no_name_is_markup(make_prediction: Make) -> None:
         assert "\x1b" not in html
 
 
-def test_a_placement_shows_its_answer_and_where_it_turns(calibrated: Profile) -> None:
+def test_a_placement_shows_its_answer(calibrated: Profile) -> None:
     model = nn.Sequential(nn.Linear(84, 256), nn.ReLU(), nn.Linear(256, 3))
     placement = placer.choose(model, (32, 84), mode="infer", move=False)
     card = Read(placement._repr_html_())
     assert placement.explain().devices.keys() == placement.predictions.keys()
     for name in placement.predictions:
         assert name in card.text
-    assert ("from there on" in card.text) == (len(placement.predictions) > 1)
-    placement.show_turn(lambda: Turn(57.0, "cpu", "cuda", 1, 99))  # type: ignore[arg-type]
-    if "_turn" in vars(placement):
-        del vars(placement)["_turn"]
-    assert "cpu up to a batch of about 57, cuda from there on" in Read(placement._repr_html_()).text
 
 
 def test_a_placement_without_a_prediction_shows_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,11 +100,12 @@ def test_a_placement_without_a_prediction_shows_its_reason(monkeypatch: pytest.M
     assert "set by PLACER_DEVICE" in Read(forced._repr_html_()).text
 
 
-def test_what_cannot_be_explained_shows_its_reason(make_prediction: Make) -> None:
-    def broken() -> Any:
+def test_what_cannot_be_explained_shows_its_reason(make_prediction: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(table: Any) -> Any:
         raise KeyError("surprise")
 
-    placement = Placement(Decision("cpu", 2, 0.9, "cpu: because"), {"cpu": make_prediction()}, explain=broken)
+    monkeypatch.setattr(Explanation, "of", broken)
+    placement = Placement(Decision("cpu", 2, 0.9, "cpu: because"), table_of({"cpu": make_prediction()}))
     assert "because" in Read(placement._repr_html_()).text
 
 

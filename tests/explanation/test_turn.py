@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import gc
 import json
-import pickle
-import weakref
 from typing import Any
 
 import pytest
@@ -16,9 +12,8 @@ from torch import Tensor, nn
 import placer
 from placer import tracing
 from placer.explanation import Explanation, Turn
-from placer.explanation.turn import LARGEST, LaterTurn
+from placer.explanation.turn import LARGEST
 from placer.profile import Profile
-from placer.workload import make_workload
 
 
 def net(units: int = 256) -> nn.Module:
@@ -126,61 +121,3 @@ def test_it_is_plain_data(handmade_profile: Profile) -> None:
     assert str(again) == str(found)
     del values["turn"]
     assert Explanation.from_dict(values).turn is None
-
-
-# --- of a placement, when it is shown ---------------------------------------------------------------------------------
-
-
-def later_of(model: nn.Module, batch: Any, own: Profile, **options: Any) -> LaterTurn | None:
-    from placer import decision as deciding
-
-    what = make_workload(model, batch, mode="infer", **options)
-    candidates = deciding.gather(own, None, here=False, modules=what.modules)
-    return LaterTurn.of(what, candidates, deciding.TIME)
-
-
-def test_it_keeps_neither_the_batch_nor_the_model_alive(handmade_profile: Profile) -> None:
-    model, batch = net(), torch.ones(8, 84)
-    later = later_of(model, batch, handmade_profile)
-    assert later is not None
-    gone = weakref.ref(batch)
-    del batch
-    gc.collect()
-    assert gone() is None
-    found = later()
-    assert found is not None
-    assert (found.below, found.above) == ("cpu", "cuda")
-    forgotten = weakref.ref(model)
-    del model
-    gc.collect()
-    assert forgotten() is None
-    assert later() is None
-
-
-def test_a_loss_that_may_hold_a_batch_is_not_kept(handmade_profile: Profile) -> None:
-    target = torch.ones(8, 3)
-    from placer import decision as deciding
-
-    for loss, given, kept in (
-        (nn.functional.mse_loss, target, True), (nn.MSELoss(), target, True), (None, None, True),
-        (lambda out: (out - target).square().mean(), None, False),
-    ):  # fmt: skip
-        what = make_workload(net(), (8, 84), mode="train", loss=loss, target=given)
-        candidates = deciding.gather(handmade_profile, None, here=False, modules=what.modules)
-        assert (LaterTurn.of(what, candidates, deciding.TIME) is not None) == kept
-
-
-def test_a_placement_with_it_is_pickled_without_it(calibrated: Profile) -> None:
-    placement = placer.choose(net(), (8, 84), move=False)
-    again = pickle.loads(pickle.dumps(placement))
-    assert again.decision == placement.decision
-    assert "from there on" not in again._repr_html_()
-
-
-def test_what_breaks_when_it_is_shown_is_left_out(handmade_profile: Profile) -> None:
-    model = net()
-    later = later_of(model, torch.ones(8, 84), handmade_profile)
-    assert later is not None
-    model[0] = nn.Linear(3, 3)  # does not take the batch any more
-    assert later() is None
-    dataclasses.replace(placer.explain(nn.Linear(2, 2), (1, 2), profile=handmade_profile), turn=later())._repr_html_()
