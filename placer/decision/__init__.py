@@ -30,10 +30,10 @@ from placer.decision.steps import Traced, trace_parts, traced_step
 from placer.decision.table import PricedPart, Table, total
 
 __all__ = [
-    "ABOUT_THE_SAME", "Advice", "Candidate", "Candidates", "Decision", "JOB", "MANY", "OBJECTIVES", "Objective",
-    "Obstacles", "Point", "PricedPart", "Question", "SAME", "Source", "StepTime", "TIE", "TIME", "Table", "Traced", "advise",
-    "answer", "batch_size", "best_count", "break_even_steps", "check_priced", "conventional", "current_profile",
-    "decide", "gather", "history", "is_cpu", "lines_of_reasons", "measured", "objective_of", "only_placer_errors",
-    "pareto", "profile_named", "ranks", "running_with", "time_steps", "total", "trace_parts", "traced_step", "trade",
-    "unusable", "warn_estimated", "with_batch", "without_maker",
+    "ABOUT_THE_SAME", "Advice", "advise", "answer", "batch_size", "best_count", "break_even_steps", "Candidate",
+    "Candidates", "check_priced", "conventional", "current_profile", "decide", "Decision", "gather", "history",
+    "is_cpu", "JOB", "lines_of_reasons", "MANY", "measured", "Objective", "objective_of", "OBJECTIVES", "Obstacles",
+    "only_placer_errors", "pareto", "Point", "PricedPart", "profile_named", "Question", "ranks", "running_with",
+    "SAME", "Source", "StepTime", "Table", "TIE", "TIME", "time_steps", "total", "trace_parts", "Traced",
+    "traced_step", "trade", "unusable", "warn_estimated", "with_batch", "without_maker",
 ]  # fmt: skip

@@ -14,14 +14,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from placer import machine
-from placer import profile as profiles
 from placer.decision.decision import Decision
 from placer.decision.obstacles import Obstacles
 from placer.errors import ProfileError
 from placer.nest import distinct
 from placer.placement import Optimizers, only_device
 from placer.pricing import Residence
-from placer.profile import Profile
+from placer.profile import Profile, changed_fields, default_threads
 from placer.workload import Workload
 
 #: Of equal accelerators the first one is taken that has at least this share of the most free memory that one has:
@@ -92,7 +91,7 @@ def gather(
     whether other numbers of CPU threads are tried. Raises ProfileError for a device that was never calibrated.
     """
     notes: tuple[str, ...] = ()
-    changed = () if here else profiles.changed_fields(profile)
+    changed = () if here else changed_fields(profile)
     if changed and profile.created:
         notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
     chosen, fitted_as, left_out = _of_profile(devices, profile, modules, here=here)
@@ -118,7 +117,7 @@ def _elsewhere(
     added: list[Candidate] = []
     for (profile, devices), label in zip(sources, _labels([profile.name for profile, _ in sources]), strict=True):
         for device in devices:
-            threads = profiles.default_threads(profile)
+            threads = default_threads(profile)
             fit = profile.fit(device, threads)
             published = fit.gpu and (fit.estimated or not fit.families)
             called = f"{device}@{without_maker(fit.gpu) if published else label}"
@@ -133,7 +132,7 @@ def _elsewhere(
 def _of_this_profile(name: str, profile: Profile, here: bool, threads: str) -> Candidate:
     """A device of the profile that is compared with."""
     same_cpu = profile.fingerprint.get("cpu") == machine.cpu_model()
-    now = torch.get_num_threads() if same_cpu else profiles.default_threads(profile)
+    now = torch.get_num_threads() if same_cpu else default_threads(profile)
     on_cpu = name == "cpu"
     return Candidate(
         name, name, profile, now, here, process_threads=now if on_cpu and same_cpu else None,

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from placer import machine
-from placer import profile as profiles
 from placer.decision.candidates import Candidate, Candidates, residence
 from placer.decision.decision import ThreadOption
 from placer.decision.measured import with_measured, with_recorded
@@ -20,7 +19,7 @@ from placer.decision.steps import Traced, TracedPart, trace_parts
 from placer.decision.table import PricedPart, Table
 from placer.errors import PlacerError, first_line
 from placer.pricing import Prediction, Residence, predict
-from placer.profile import Profile
+from placer.profile import Profile, default_path
 from placer.workload import Job, Workload
 
 #: The number of threads a process has is kept unless another one saves more than this share of the step: two counts
@@ -99,7 +98,7 @@ def _priced(traced: Traced, candidates: Candidates, objective: Objective) -> Tab
         parts.append(PricedPart(part.name, part.count, predictions, part.facts, part.model, part.key))
     origins = [origin(name, prediction, candidates.profile) for name, prediction in parts[0].predictions.items()]
     occupied = tuple(filter(None, map(_occupied, able)))
-    notes += [*left_out_lines, *filter(None, origins), *profiles.notes(candidates.profile), *occupied]
+    notes += [*left_out_lines, *filter(None, origins), *candidates.profile.remarks, *occupied]
     return Table(
         tuple(parts), candidates.profile, traced.facts, traced.repeats, traced.unit, objective, tuple(notes),
         beside=frozenset(candidate.name for candidate in able if not candidate.asked),
@@ -181,7 +180,7 @@ def origin(name: str, prediction: Prediction, profile: Profile) -> str:
         return f"{name} is not on this machine: its numbers were measured elsewhere" if "@" in name else ""
     if not fit.gpu:
         return f"{name}: from the measurements of another CPU ({fit.reference}), scaled to this one (no calibration)"
-    own = profile.name == str(profiles.default_path()) and profile.fingerprint.get("cpu") == fit.reference
+    own = profile.name == str(default_path()) and profile.fingerprint.get("cpu") == fit.reference
     calibration = "this machine's calibration" if own else f"a calibration of {fit.reference}"
     if profile.estimated:
         calibration = "this machine's estimate"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placer import profile as profiles
 from placer.decision import JOB, Advice, Table
 from placer.explanation import build
 from placer.explanation.accuracy import usual_error
@@ -39,7 +38,7 @@ class Explanation(ExplanationData):
             layers=build.layer_rows(table),
             ops=build.op_rows(table),
             notes=build.notes(table),
-            machine={**profiles.describe(table.profile), "here": table.here},
+            machine={**table.profile.facts, "here": table.here},
             bottlenecks=tuple(build.bottlenecks(longest)),
             bounds={device: build.bounds(table, device) for device in known},
             advice=advice,
@@ -64,7 +63,7 @@ class Explanation(ExplanationData):
             layers=(),
             ops=(),
             notes=build.notes(table),
-            machine={**profiles.describe(table.profile), "here": table.here},
+            machine={**table.profile.facts, "here": table.here},
             parts=build.part_rows(table) if table.unit is JOB else (),
             usual_errors={device: usual_error(longest.predictions[device]) for device in table.costs},
             left_out=table.left_out,

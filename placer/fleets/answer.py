@@ -9,9 +9,20 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from placer import explanation as explaining
 from placer.decision import MANY, without_maker
 from placer.errors import PlacerError
+from placer.explanation import (
+    Section,
+    kind,
+    kind_mark,
+    legend,
+    load_rich,
+    new_table,
+    plain,
+    render_page,
+    svg,
+    workload_line,
+)
 from placer.pricing import Cost, Provenance
 from placer.printable import printable
 from placer.units import format_bytes, format_count, format_dollars, format_duration, format_interval, format_joules
@@ -158,7 +169,7 @@ class Fleet:
 
     def to_text(self, *, width: int = 100, color: bool = False) -> str:
         """Text at most ``width`` columns wide; with ANSI codes only where ``color`` asks for them."""
-        explaining.load_rich()
+        load_rich()
         from rich.text import Text
 
         every = _lines(self.rows)
@@ -166,7 +177,7 @@ class Fleet:
         if len(shown) + SHOWN // 4 >= len(every):
             shown = every
         heads, cells = _columns(self, shown)
-        table = explaining.new_table("", heads)
+        table = new_table("", heads)
         table.title, table.padding = None, (0, 1, 0, 0)
         longest = max(len(name) for name, *_ in cells)
         for column, head in zip(table.columns, heads, strict=True):
@@ -179,7 +190,7 @@ class Fleet:
         if len(shown) < len(every):
             parts += [f"… and {len(every) - len(shown):,} more (--format json shows all)", ""]
         parts += [*_remarks(self, shown), *(f"- {note}" for note in self.notes)]
-        return explaining.plain(parts, width=width, color=color)
+        return plain(parts, width=width, color=color)
 
     def to_html(self) -> str:
         """One page without external parts. Raises PlacerError without jinja2 or vl-convert."""
@@ -191,10 +202,10 @@ class Fleet:
         if _has_prices(self):
             told += " The dashed line joins the machines that no other one betters in time and money together."
         heads = [head.replace("\n", " ") for head in heads]
-        return explaining.render_page(_headline(self), _details(self), explaining.workload_line(self.workload), [
-            explaining.Section(title, told, plots=[("", _plot(self, every))]),
-            explaining.Section("Machines", heads=heads, rows=rows, strong=[0] if self.best else [], wordy=True),
-            explaining.Section("Notes", items=[*_remarks(self, every), *self.notes]),
+        return render_page(_headline(self), _details(self), workload_line(self.workload), [
+            Section(title, told, plots=[("", _plot(self, every))]),
+            Section("Machines", heads=heads, rows=rows, strong=[0] if self.best else [], wordy=True),
+            Section("Notes", items=[*_remarks(self, every), *self.notes]),
         ])  # fmt: skip
 
     def to_nfd(self) -> str:
@@ -210,7 +221,7 @@ class Fleet:
         facts = {"device": row.device}
         for key, seconds in zip(("us", "low-us", "high-us"), (row.seconds, *row.between), strict=True):
             facts[key] = str(max(round(seconds * 1e6), 1))
-        facts |= {"numbers": explaining.kind(row.device, row.provenance), "fits": str(row.cost.fits).lower()}
+        facts |= {"numbers": kind(row.device, row.provenance), "fits": str(row.cost.fits).lower()}
         name = _label(str(self.workload.get("target", "model")), LONGEST - len("placer..numbers"))
         lines = [f"# placer: {_what(self)} on {_called(row)}; times in microseconds"]
         lines += [f"{NAMESPACE}/placer.{name}.{key}={_label(value, LONGEST)}" for key, value in facts.items()]
@@ -229,9 +240,9 @@ class Fleet:
         lines = [f"# placer: {_what(self)} on {best.device} of {_called(best)}: {time}, 90% between {between}"]
         if best.device == "cpu":
             return "\n".join([*lines, "# No GPU is needed: no --gres."]) + "\n"
-        kind = _gres_type(best.gpu)
+        gres = _gres_type(best.gpu)
         lines.append("# The type of the GPU is the site's own name: sinfo -o %G lists them.")
-        lines.append(f"#SBATCH --gres=gpu:{kind}:1" if kind else "#SBATCH --gres=gpu:1")
+        lines.append(f"#SBATCH --gres=gpu:{gres}:1" if gres else "#SBATCH --gres=gpu:1")
         return "\n".join(lines) + "\n"
 
 
@@ -321,7 +332,7 @@ def _columns(fleet: Fleet, shown: Sequence[FleetRow]) -> tuple[list[str], list[l
     heads += ["90% between", *([f"money{per}"] * priced), *([f"energy ~{per}"] * power), "verdict"]
     cells = []
     for row in shown:
-        name = f"{_mark(fleet, row)}{row.machine} {explaining.kind_mark(row.device, row.provenance)}".rstrip()
+        name = f"{_mark(fleet, row)}{row.machine} {kind_mark(row.device, row.provenance)}".rstrip()
         found = [name, row.device, format_duration(row.seconds), format_interval(*row.between, row.seconds)]
         if priced:
             found.append(_money(fleet, row))
@@ -337,7 +348,7 @@ def _remarks(fleet: Fleet, shown: Sequence[FleetRow]) -> list[str]:
     known = ["time", *(["money"] if _has_prices(fleet) else []), *(["energy"] if power else [])]
     if len(known) > 1:
         found.append(f"* no other machine is better in {', '.join(known[:-1])} and {known[-1]} together.")
-    found += explaining.legend({f"{row.device}@{number}": row for number, row in enumerate(shown)})
+    found += legend({f"{row.device}@{number}": row for number, row in enumerate(shown)})
     if power:
         found.append("Energy (~) is an estimate from data sheets and predicted use, not a measurement.")
     return found
@@ -358,7 +369,7 @@ def _plot(fleet: Fleet, rows: Sequence[FleetRow]) -> str:
             "name": row.machine, "seconds": many * row.seconds / scale, "low": many * low / scale,
             "high": many * high / scale, "dollars": many * (row.dollars or 0.0), "pareto": priced and row.pareto,
             "label": row.machine if priced and (row.pareto or number < _LABELLED) else "",
-            "numbers": explaining.kind(row.device, row.provenance),
+            "numbers": kind(row.device, row.provenance),
             "what": f"{row.device} of {row.machine}: {format_duration(many * row.seconds)}{told}",
         })  # fmt: skip
     ends = [value[end] for value in values for end in ("low", "high")]
@@ -372,7 +383,7 @@ def _plot(fleet: Fleet, rows: Sequence[FleetRow]) -> str:
     used = [name for name in _COLOURS if any(value["numbers"] == name for value in values)]
     colour = {"field": "numbers", "type": "nominal", "sort": None,
               "scale": {"domain": used, "range": [_COLOURS[name] for name in used]}}  # fmt: skip
-    return explaining.svg({
+    return svg({
         "data": {"values": values},
         "height": 380 if priced else {"step": 24},
         "encoding": {"x": x, "y": y},

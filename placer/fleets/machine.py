@@ -7,12 +7,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cache
 
-from placer import profile as profiles
 from placer.decision import current_profile, profile_named
 from placer.errors import UnknownCPU
 from placer.lazy import cached_property
 from placer.pricing import CLASSES, COPIED, CpuSpeeds, gpu_profile, on_other_cpu, on_sheet
-from placer.profile import Profile, named_cores
+from placer.profile import Profile, load_cached, named_cores, shipped_folder
 
 #: The shipped profile that stands for cloud servers: Sapphire Rapids at the clock that all its cores keep. By the data
 #: sheets, scalar work takes 1.2 to 1.3 times as long on Cascade Lake and Zen 2, as long on Ice Lake and Zen 3, and 0.85
@@ -141,7 +140,7 @@ def _class(vcpus: float, memory_gb: float | None) -> Profile:
     if memory_gb is not None:
         known = _class(vcpus, None)  # its fits, two megabytes, are those of every amount of memory
         return replace(known, fingerprint={**known.fingerprint, "memory_bytes": int(memory_gb * 2**30)})
-    server = profiles.load_cached(profiles.shipped_folder() / f"{SERVER}.json")  # a user's profile may have its name
+    server = load_cached(shipped_folder() / f"{SERVER}.json")  # a user's profile may have its name
     cores, share = max(vcpus / VCPUS_PER_CORE, 1.0), min(vcpus, 1.0)
     threads = math.ceil(cores)
     measured, kind = server.fit("cpu", 1), CLASSES["x86-avx512"]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from placer import profile as profiles
 from placer.decision import (
     ABOUT_THE_SAME,
     JOB,
@@ -30,6 +29,7 @@ from placer.errors import PlacerError, ProfileError
 from placer.fleets.answer import LIMITS, Fleet, FleetRow
 from placer.fleets.machine import Machine, machine_named
 from placer.pricing import Cost
+from placer.profile import default_threads
 from placer.units import format_ratio
 from placer.workload import Job, Workload, check_choice, make_workload
 
@@ -144,7 +144,7 @@ def _costs(
             continue
         key = device, id(profile)
         if key not in priced:
-            candidate = Candidate(device, device, profile, profiles.default_threads(profile))
+            candidate = Candidate(device, device, profile, default_threads(profile))
             priced[key] = answer(Question(steps, Candidates((candidate,), profile))).costs[device]
         costs[device] = replace(priced[key], dollars_per_hour=machine.price)
     if not costs:
