@@ -280,11 +280,11 @@ class Placing:
         parts: dict[str, Placement] = {}
         for part in table.parts:
             alone = table.alone(part)
-            own = alone.decide()
-            if own.device != decision.device:
+            of_part = alone.decide()
+            if of_part.device != decision.device:
                 reason = f"{decision.device}: with the job ({decision.reason})"
-                own = Decision(decision.device, own.threads, decision.confidence, reason)
-            parts[part.name] = _placed_step(alone, own)
+                of_part = Decision(decision.device, of_part.threads, decision.confidence, reason)
+            parts[part.name] = _placed_step(alone, of_part)
         return JobPlacement(self.work, decision, table, parts=parts)
 
     def _unpredicted(self, decision: Decision) -> Placement:

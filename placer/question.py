@@ -87,11 +87,11 @@ def explained(question: Question, *, advice: bool = True, measure: bool = False)
         return Explanation.of(table, advice=changes, turn=turn, measured=measured)
 
 
-def _sources(given: Source | Sequence[Source] | None) -> list[Source]:
+def _sources(sources: Source | Sequence[Source] | None) -> list[Source]:
     """What an argument names that takes one source or several; none for None."""
-    if given is None or isinstance(given, (list, tuple)):
-        return list(given or ())
-    return [given]  # type: ignore[list-item]  # a sequence is a list or a tuple
+    if sources is None or isinstance(sources, (list, tuple)):
+        return list(sources or ())
+    return [sources]  # type: ignore[list-item]  # a sequence is a list or a tuple
 
 
 def check_measurable(work: Workload | Job, profile: Source | Sequence[Source] | None) -> None:

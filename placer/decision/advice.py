@@ -108,8 +108,8 @@ def with_fused(trace: Trace) -> Trace:
     def changed(call: OpCall) -> OpCall:
         if not parameter_updates.is_update(call):
             return call
-        kept = tuple(a for a in call.args if not (isinstance(a, tuple) and a[:1] in (("fused",), ("foreach",))))
-        return call._replace(args=(("fused", True), *kept))
+        settings = tuple(a for a in call.args if not (isinstance(a, tuple) and a[:1] in (("fused",), ("foreach",))))
+        return call._replace(args=(("fused", True), *settings))
 
     return trace.everywhere(lambda step: dataclasses.replace(step, calls=tuple(map(changed, step.calls))))
 

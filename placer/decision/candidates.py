@@ -166,7 +166,7 @@ def _of_profile(
         if (obstacle := obstacles.on(name)) is not None:
             left_out[name] = obstacle
             continue
-        fit = next((known for known in _named(name, profile, facts.get(name)) if known in calibrated), None)
+        fit = next((alias for alias in _named(name, profile, facts.get(name)) if alias in calibrated), None)
         if fit is not None:
             fitted_as[name] = fit
         elif (why := unusable(name, profile, facts.get(name))) is not None:
@@ -220,8 +220,8 @@ def _named(device: str, profile: Profile, facts: Mapping[str, Any] | None) -> li
         return [device]
     then = {old["device"]: old for old in profile.fingerprint.get("accelerators", ())}
     alike = [name for name, old in then.items() if facts is not None and machine.same_kind(old, facts)]
-    own = [device] if device in alike or device not in then or not alike else []
-    return [*own, *(name for name in alike if name != device)]
+    by_its_name = [device] if device in alike or device not in then or not alike else []
+    return [*by_its_name, *(name for name in alike if name != device)]
 
 
 def _facts() -> dict[str, dict[str, Any]]:
@@ -229,21 +229,21 @@ def _facts() -> dict[str, dict[str, Any]]:
 
 
 def _not_calibrated(device: str, calibrated: Sequence[str]) -> ProfileError:
-    known = ", ".join(calibrated) or "none"
-    return ProfileError(f"{device} is not calibrated (calibrated: {known}); run: placer calibrate")
+    names = ", ".join(calibrated) or "none"
+    return ProfileError(f"{device} is not calibrated (calibrated: {names}); run: placer calibrate")
 
 
 def _labels(names: Sequence[str]) -> list[str]:
     """What to call profiles by their paths: the last part, with as many folders as tell it from the others."""
     paths = [Path(name.removesuffix(".json") or "profile") for name in names]
     parts = [path.parts[bool(path.anchor) :] for path in paths]
-    found = []
-    for own in parts:
+    labels = []
+    for path_parts in parts:
         length = 1
-        while length < len(own) and sum(other[-length:] == own[-length:] for other in parts) > 1:
+        while length < len(path_parts) and sum(other[-length:] == path_parts[-length:] for other in parts) > 1:
             length += 1
-        found.append("/".join(own[-length:]))
-    return found
+        labels.append("/".join(path_parts[-length:]))
+    return labels
 
 
 def without_maker(gpu: str) -> str:
@@ -255,7 +255,7 @@ def unusual_settings() -> tuple[str, ...]:
     """The switches that are not as torch sets them, and change which kernels run."""
     cudnn = torch.backends.cudnn
     matmul, convolution, recurrent = machine.tf32()
-    found = {
+    settings = {
         "tf32 in matmul": matmul,
         "no tf32 in convolutions": not convolution,
         "no tf32 in recurrent layers": not recurrent,
@@ -264,32 +264,32 @@ def unusual_settings() -> tuple[str, ...]:
         "cudnn.deterministic": cudnn.deterministic,
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
     }
-    return tuple(name for name, is_so in found.items() if is_so)
+    return tuple(name for name, is_so in settings.items() if is_so)
 
 
 def setting_notes(profile: Profile, devices: Sequence[str]) -> tuple[str, ...]:
     """What a reader should know where a switch makes a prediction less sure."""
-    found: list[str] = []
+    notes: list[str] = []
     cudnn = torch.backends.cudnn
     then, now = profile.fingerprint.get("matmul_precision"), machine.matmul_precision()
     if "cpu" in devices and "medium" in (then, now) and then != now:
-        found.append(
+        notes.append(
             f"the CPU was calibrated with float32 matmul precision {then!r} and is now asked with {now!r}: a CPU with "
             "bfloat16 instructions multiplies faster with 'medium', which is not predicted"
         )
     if any(machine.split_device(device)[0] == "cuda" for device in devices):
         if not cudnn.enabled:
-            found.append("cuDNN is off: convolutions and recurrent layers take longer on cuda than predicted")
+            notes.append("cuDNN is off: convolutions and recurrent layers take longer on cuda than predicted")
         elif cudnn.benchmark:
-            found.append(
+            notes.append(
                 "cudnn.benchmark is on: convolutions on cuda may take less than predicted, and the first call of each "
                 "shape takes longer"
             )
         elif cudnn.deterministic:
-            found.append("cudnn.deterministic is on: convolutions on cuda may take longer than predicted")
+            notes.append("cudnn.deterministic is on: convolutions on cuda may take longer than predicted")
     if torch.are_deterministic_algorithms_enabled():
-        found.append("deterministic algorithms are on: gathers, scatters and their gradients may take longer than said")
-    return tuple(found)
+        notes.append("deterministic algorithms are on: gathers, scatters and their gradients may take longer than said")
+    return tuple(notes)
 
 
 def home(modules: Sequence[nn.Module]) -> str:
@@ -317,8 +317,8 @@ def residence(workload: Workload, fitted_as: Mapping[str, str]) -> Residence:
 
 def _kept(modules: Sequence[nn.Module]) -> list[Tensor]:
     """The parameters and buffers that have a shape, each once."""
-    found = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
-    return list({id(tensor): tensor for tensor in found if not is_lazy(tensor)}.values())
+    tensors = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
+    return list({id(tensor): tensor for tensor in tensors if not is_lazy(tensor)}.values())
 
 
 def _bytes(tensor: Tensor) -> int:

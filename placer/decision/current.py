@@ -31,18 +31,19 @@ def current_profile(source: Source | None = None) -> Profile:
     stale, where no estimate can be made, and under PLACER_STRICT=1 whatever is wrong with the calibration.
     """
     global _estimate
-    own, wrong = None, ""
+    calibration, wrong = None, ""
     try:
-        own = load_cached(source)
-        check_fresh(own)
-        return own
+        calibration = load_cached(source)
+        check_fresh(calibration)
+        return calibration
     except ProfileError as error:
         if source is not None or strict():
             raise
         wrong = str(error)  # the error itself would keep what was read of the file
-    made_for = (None if own is None else own.created, wrong, torch.get_num_threads(), os.environ.get("PLACER_HOME"))
+    created = None if calibration is None else calibration.created
+    made_for = created, wrong, torch.get_num_threads(), os.environ.get("PLACER_HOME")
     if _estimate is None or _estimate[0] != made_for or changed_fields(_estimate[1]):
-        _estimate = made_for, estimated_profile(own, wrong, torch.get_num_threads())
+        _estimate = made_for, estimated_profile(calibration, wrong, torch.get_num_threads())
     return _estimate[1]
 
 

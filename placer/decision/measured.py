@@ -56,16 +56,16 @@ def hardware(device: str) -> str:
 
 def lookup(key: str, predictions: Mapping[str, Prediction]) -> dict[str, StepTime]:
     """The newest usable step times of a workload, by device; those on the CPU only for the predicted threads."""
-    found: dict[str, StepTime] = {}
+    newest: dict[str, StepTime] = {}
     for line in reversed(history.lines_with(f'"workload":"{key}"')):
         entry = history.parsed(line) or {}
         device = entry.get("device")
-        if entry.get("kind") != "steps" or not isinstance(device, str) or device in found or device not in predictions:
+        if entry.get("kind") != "steps" or not isinstance(device, str) or device in newest or device not in predictions:
             continue
         same_threads = device != "cpu" or entry.get("threads") == predictions[device].threads
         if same_threads and entry.get("hardware") == hardware(device) and (times := _step_time(entry)) is not None:
-            found[device] = times
-    return found
+            newest[device] = times
+    return newest
 
 
 def corrected(
@@ -127,26 +127,26 @@ def race(
                 seconds[device].append(clock() - start)
             if clock() > deadline:
                 break
-    found = {}
+    summaries = {}
     for device, values in seconds.items():
         cuts = quantiles(values, n=20, method="inclusive") if len(values) > 1 else values
-        found[device] = StepTime(median(values), cuts[0], cuts[-1])
-    return found
+        summaries[device] = StepTime(median(values), cuts[0], cuts[-1])
+    return summaries
 
 
 def step_on(workload: Workload, device: str) -> Callable[[], None]:
     """One step as the workload describes it, on a deep copy on ``device``; returns when the device has finished."""
     there = target(device)
-    given = workload.optimizer
+    optimizer_given = workload.optimizer
     model, optimizer, loss = _copied(workload)
     model.to(there)
     for module in loss_modules(loss):
         module.to(there)
     if model.training != (workload.mode == "train"):
         model.train(workload.mode == "train")
-    if isinstance(given, str):
+    if isinstance(optimizer_given, str):
         parameters = [p for p in model.parameters() if p.requires_grad]
-        factory = cast(Callable[[list[nn.Parameter]], torch.optim.Optimizer], optimizer_classes()[given])
+        factory = cast(Callable[[list[nn.Parameter]], torch.optim.Optimizer], optimizer_classes()[optimizer_given])
         optimizer = factory(parameters) if parameters else None
     elif optimizer is not None:
         move_optimizer(optimizer)

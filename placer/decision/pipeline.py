@@ -180,8 +180,8 @@ def origin(name: str, prediction: Prediction, profile: Profile) -> str:
         return f"{name} is not on this machine: its numbers were measured elsewhere" if "@" in name else ""
     if not fit.gpu:
         return f"{name}: from the measurements of another CPU ({fit.reference}), scaled to this one (no calibration)"
-    own = profile.name == str(default_path()) and profile.fingerprint.get("cpu") == fit.reference
-    calibration = "this machine's calibration" if own else f"a calibration of {fit.reference}"
+    of_this_machine = profile.name == str(default_path()) and profile.fingerprint.get("cpu") == fit.reference
+    calibration = "this machine's calibration" if of_this_machine else f"a calibration of {fit.reference}"
     if profile.estimated:
         calibration = "this machine's estimate"
     host = f"host speed from {calibration}" if fit.reference else "host speed typical of published measurements"

@@ -135,7 +135,7 @@ def workload_key(trace: Trace, workload: Workload) -> str:
         shown = {number: f"{s.shape}{s.stride}{s.dtype}" for number, s in inputs.items()}
         for call in calls:
             # Of a step that ran, numbers may be what its values gave.
-            given = tuple([a for a in call.args if type(a) is not float]) if trace.real else call.args
-            line = f"{call.op}{call.phase}{given}[{', '.join([shown[id(s)] for s in call.inputs])}]"
+            args = tuple([a for a in call.args if type(a) is not float]) if trace.real else call.args
+            line = f"{call.op}{call.phase}{args}[{', '.join([shown[id(s)] for s in call.inputs])}]"
             digest.update(line.encode())
     return digest.hexdigest()[:32]

@@ -119,8 +119,8 @@ def layer_rows(table: Table) -> tuple[LayerRow, ...]:
 def op_rows(table: Table) -> tuple[OpRow, ...]:
     """By op and family, the most expensive first."""
     rows = [
-        OpRow(*key, round(max(found.counts.values())), found.devices, SOURCES[found.weakest], found.guessed)
-        for key, found in _sums(table, lambda call: (call.op, call.family)).items()
+        OpRow(*key, round(max(total.counts.values())), total.devices, SOURCES[total.weakest], total.guessed)
+        for key, total in _sums(table, lambda call: (call.op, call.family)).items()
     ]
     return tuple(sorted(rows, key=lambda row: -max(row.devices.values())))
 
@@ -142,22 +142,22 @@ def limits(table: Table, device: str) -> dict[str, float]:
     for part in table.parts:
         prediction = part.predictions[device]
         assert prediction.priced.fit is not None
-        found = step_bounds(prediction.priced, prediction.components, prediction.priced.fit)
-        for bound, seconds in found.items():
+        by_bound = step_bounds(prediction.priced, prediction.components, prediction.priced.fit)
+        for bound, seconds in by_bound.items():
             sums[bound] = sums.get(bound, 0.0) + part.count * seconds
     return sums
 
 
 def notes(table: Table) -> tuple[str, ...]:
     """The notes that all parts have, as they are; others with the part that they are of."""
-    each = [(*table.notes, *part.notes, *_notes_of(part.predictions)) for part in table.parts]
-    common = set.intersection(*map(set, each))
-    found = [
+    by_part = [(*table.notes, *part.notes, *_notes_of(part.predictions)) for part in table.parts]
+    common = set.intersection(*map(set, by_part))
+    labelled = [
         note if note in common else f"{_label(part)}: {note}"
-        for part, notes in zip(table.parts, each, strict=True)
+        for part, notes in zip(table.parts, by_part, strict=True)
         for note in notes
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(labelled))
 
 
 def _notes_of(predictions: Mapping[str, Prediction]) -> Iterator[str]:
@@ -197,7 +197,7 @@ def bottlenecks(part: PricedPart) -> Iterator[Bottleneck]:
 
 def schedule(part: PricedPart) -> dict[str, tuple[SpanRow, ...]]:
     """The spans of one step by device. A device whose prices carry no fit is left out."""
-    found: dict[str, tuple[SpanRow, ...]] = {}
+    schedules: dict[str, tuple[SpanRow, ...]] = {}
     for name, prediction in part.predictions.items():
         priced, spans = prediction.priced, list[Span]()
         if priced.fit is None:
@@ -210,9 +210,9 @@ def schedule(part: PricedPart) -> dict[str, tuple[SpanRow, ...]]:
         for depth in range(_DEEPEST, -1, -1):
             rows = _merged_spans(spans, priced, depth)
             if 0 < len(rows) <= MOST_SPANS:  # else too many switches between phases to show
-                found[name] = rows
+                schedules[name] = rows
                 break
-    return found
+    return schedules
 
 
 def _merged_spans(spans: Sequence[Span], priced: PricedTrace, depth: int) -> tuple[SpanRow, ...]:

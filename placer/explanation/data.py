@@ -176,24 +176,24 @@ class ExplanationData:
 
     def to_dict(self) -> dict[str, Any]:
         """The documented schema 1, as plain values."""
-        found = asdict(self)
-        decision = found.pop("decision")
+        values = asdict(self)
+        decision = values.pop("decision")
         return {
             "schema": SCHEMA,
-            "workload": found["workload"],
+            "workload": values["workload"],
             "choice": decision["device"],
             "confidence": decision["confidence"],
             "reason": decision["reason"],
             "break_even_steps": decision["break_even_steps"],
-            "devices": found["devices"],
-            "layers": found["layers"],
-            "ops": found["ops"],
+            "devices": values["devices"],
+            "layers": values["layers"],
+            "ops": values["ops"],
             "verdict": self.decision.verdict,
             "objective": decision["objective"],
             "threads": decision["threads"],
             "thread_counts": decision["thread_options"],
             "speedup": decision["speedup"],
-            **found,
+            **values,
         }
 
     @classmethod
@@ -206,11 +206,11 @@ class ExplanationData:
         decision = {**values, "device": values.get("choice"), "thread_options": values.get("thread_counts", ())}
         kinds = get_type_hints(cls)
         try:
-            found = {
-                each.name: msgspec.convert(values[each.name], kinds[each.name])
-                for each in fields(cls)
-                if each.name in values
+            read = {
+                row.name: msgspec.convert(values[row.name], kinds[row.name])
+                for row in fields(cls)
+                if row.name in values
             }
-            return cls(decision=msgspec.convert(decision, Decision), **found)
+            return cls(decision=msgspec.convert(decision, Decision), **read)
         except (msgspec.ValidationError, TypeError) as error:
             raise PlacerError(f"not a complete explanation: {error}") from error

@@ -178,15 +178,15 @@ def table(sweep: Sweep) -> Section:
     compared = any(decision.speedup is not None for decision in sweep.decisions.values())
     wide = len(sweep.headings) <= MOST_INTERVALS
     columns = [column for name in sweep.headings.values() for column in ((name, "90% between") if wide else (name,))]
-    known = {name: sweep.times(name) for name in sweep.headings}
+    times_of = {name: sweep.times(name) for name in sweep.headings}
     turning = {value for value, _ in sweep.verdicts()[1:]}
     rows = []
     for index, (value, decision) in enumerate(sweep.decisions.items()):
         cells = [f"{value:,}"]
-        for times in known.values():
+        for times in times_of.values():
             time = times[index]
-            told = ["-", "-"] if time is None else [format_seconds(time[0]), _between(time[1], time[2])]
-            cells += told if wide else told[:1]
+            words = ["-", "-"] if time is None else [format_seconds(time[0]), _between(time[1], time[2])]
+            cells += words if wide else words[:1]
         if compared:
             unsure = decision.confidence is None or decision.speedup is None
             cells.append(f"{'→ ' if value in turning else ''}{decision.verdict}")
@@ -208,8 +208,8 @@ def _between(low: float, high: float) -> str:
 
 def render_sweep(sweep: Sweep, *, width: int = 100, color: bool = False) -> str:
     """Text at most ``width`` columns wide: the table, the curves, and where they meet."""
-    found = [sweep.turn(value) for value, _ in sweep.crossovers()[1:]]
-    meetings = [f"Both take equal time at about {sweep.named(where)}." for where in found if where is not None]
+    levels = [sweep.turn(value) for value, _ in sweep.crossovers()[1:]]
+    meetings = [f"Both take equal time at about {sweep.named(where)}." for where in levels if where is not None]
     failed = [f"{sweep.named(value)}: {reason}" for value, reason in sweep.failed.items()]
     parts = [*drawn(table(sweep), width), *_sparklines(sweep), "", *_plot(sweep, width)]
     return plain([*parts, *legend(sweep.costs), *meetings, turns(sweep), *failed], width=width, color=color)
@@ -253,8 +253,8 @@ def _plot(sweep: Sweep, width: int) -> list[str]:
     if not 2 <= len(series) <= len(MARKS) or len(sweep.rows) < 2:
         return []
     room = min(PLOT_WIDTH, width - 12)
-    known = [value for values in series.values() for value in values if value]
-    labels = {0: format_seconds(max(known)), PLOT_HEIGHT - 1: format_seconds(min(known))}
+    seconds = [value for values in series.values() for value in values if value]
+    labels = {0: format_seconds(max(seconds)), PLOT_HEIGHT - 1: format_seconds(min(seconds))}
     lines = [f"{labels.get(n, ''):>9} │{line}" for n, line in enumerate(curves(series, width=room, height=PLOT_HEIGHT))]
     values = list(sweep.rows)
     axis = ["─"] * room
@@ -271,8 +271,8 @@ def curves(series: Mapping[str, Sequence[float | None]], *, width: int, height: 
 
     Where two meet, ``*`` stands. The first line is the largest value. No series is empty.
     """
-    known = [math.log(value) for values in series.values() for value in values if value]
-    low, high = min(known), max(known)
+    logarithms = [math.log(value) for values in series.values() for value in values if value]
+    low, high = min(logarithms), max(logarithms)
     grid = [[" "] * width for _ in range(height)]
     for values, mark in zip(series.values(), MARKS, strict=False):
         points = {i * (width - 1) / (len(values) - 1): math.log(v) for i, v in enumerate(values) if v}

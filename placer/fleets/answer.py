@@ -198,12 +198,12 @@ class Fleet:
         heads, rows = _columns(self, every)
         of = f"a {self.unit}" if self.count is None else _of_how_many(self)
         title = f"Time and money of {_of_how_many(self)}" if _has_prices(self) else f"Time of {of}"
-        told = "Points are times, the lines beside them 90 % intervals."
+        explanation = "Points are times, the lines beside them 90 % intervals."
         if _has_prices(self):
-            told += " The dashed line joins the machines that no other one betters in time and money together."
+            explanation += " The dashed line joins the machines that no other one betters in time and money together."
         heads = [head.replace("\n", " ") for head in heads]
         return render_page(_headline(self), _details(self), workload_line(self.workload), [
-            Section(title, told, plots=[("", _plot(self, every))]),
+            Section(title, explanation, plots=[("", _plot(self, every))]),
             Section("Machines", heads=heads, rows=rows, strong=[0] if self.best else [], wordy=True),
             Section("Notes", items=[*_remarks(self, every), *self.notes]),
         ])  # fmt: skip
@@ -248,14 +248,14 @@ class Fleet:
 
 def _lines(rows: Sequence[FleetRow]) -> list[FleetRow]:
     """The rows under names for people; one for all in a row whose numbers are the same, where these are many."""
-    found: list[FleetRow] = []
+    lines: list[FleetRow] = []
     for _, group in groupby(rows, key=lambda row: (row.devices, row.device)):
         alike = list(group)
         names = [f"{row.count:,} × {_called(row)}" if row.count > 1 else _called(row) for row in alike]
         if len(alike) > _NAMED:
             alike, names = alike[:1], [f"{sum(row.count for row in alike):,} like {_called(alike[0])}"]
-        found += [replace(row, machine=name) for row, name in zip(alike, names, strict=True)]
-    return found
+        lines += [replace(row, machine=name) for row, name in zip(alike, names, strict=True)]
+    return lines
 
 
 def _called(row: FleetRow) -> str:
@@ -271,7 +271,7 @@ def _called(row: FleetRow) -> str:
 
 def _short_gpu(gpu: str) -> str:
     """What people call a GPU: ``T4`` for a Tesla T4, ``RTX 4090`` for an NVIDIA GeForce RTX 4090."""
-    return next((found[0] for word in gpu.split() if (found := _MODEL.match(word))), without_maker(gpu))
+    return next((model[0] for word in gpu.split() if (model := _MODEL.match(word))), without_maker(gpu))
 
 
 def _of_how_many(fleet: Fleet) -> str:
@@ -313,15 +313,15 @@ def _headline(fleet: Fleet) -> str:
 
 def _details(fleet: Fleet) -> list[str]:
     """What bounds a step on the first machine; what the target is compared with, and how many machines reach it."""
-    found = []
+    details = []
     if fleet.best is not None and (limit := LIMITS.get(fleet.best.cost.bounded_by or "")):
-        found.append(f"A {fleet.unit} there is bounded by {limit}.")
+        details.append(f"A {fleet.unit} there is bounded by {limit}.")
     if fleet.target is not None:
         what = f"one {fleet.unit}" if fleet.count is None else _of_how_many(fleet)
         reach = sum(row.count for row in fleet.rows if row.reaches and row.cost.fits)
         machines = f"{reach:,} of {sum(row.count for row in fleet.rows):,} machines reach it"
-        found.append(f"Target: {format_duration(fleet.target)} for {what}; {machines}.")
-    return found
+        details.append(f"Target: {format_duration(fleet.target)} for {what}; {machines}.")
+    return details
 
 
 def _columns(fleet: Fleet, shown: Sequence[FleetRow]) -> tuple[list[str], list[list[str]]]:
@@ -333,25 +333,25 @@ def _columns(fleet: Fleet, shown: Sequence[FleetRow]) -> tuple[list[str], list[l
     cells = []
     for row in shown:
         name = f"{_mark(fleet, row)}{row.machine} {kind_mark(row.device, row.provenance)}".rstrip()
-        found = [name, row.device, format_duration(row.seconds), format_interval(*row.between, row.seconds)]
+        line = [name, row.device, format_duration(row.seconds), format_interval(*row.between, row.seconds)]
         if priced:
-            found.append(_money(fleet, row))
+            line.append(_money(fleet, row))
         if power:
-            found.append("-" if row.joules is None else format_joules(row.joules * _many(fleet)))
-        cells.append([*found, row.verdict])
+            line.append("-" if row.joules is None else format_joules(row.joules * _many(fleet)))
+        cells.append([*line, row.verdict])
     return heads, cells
 
 
 def _remarks(fleet: Fleet, shown: Sequence[FleetRow]) -> list[str]:
     """What the marks, the money and the energy mean."""
-    found, power = [], fleet.objective == "energy"
-    known = ["time", *(["money"] if _has_prices(fleet) else []), *(["energy"] if power else [])]
-    if len(known) > 1:
-        found.append(f"* no other machine is better in {', '.join(known[:-1])} and {known[-1]} together.")
-    found += legend({f"{row.device}@{number}": row for number, row in enumerate(shown)})
+    remarks, power = [], fleet.objective == "energy"
+    dimensions = ["time", *(["money"] if _has_prices(fleet) else []), *(["energy"] if power else [])]
+    if len(dimensions) > 1:
+        remarks.append(f"* no other machine is better in {', '.join(dimensions[:-1])} and {dimensions[-1]} together.")
+    remarks += legend({f"{row.device}@{number}": row for number, row in enumerate(shown)})
     if power:
-        found.append("Energy (~) is an estimate from data sheets and predicted use, not a measurement.")
-    return found
+        remarks.append("Energy (~) is an estimate from data sheets and predicted use, not a measurement.")
+    return remarks
 
 
 def _plot(fleet: Fleet, rows: Sequence[FleetRow]) -> str:
@@ -364,13 +364,13 @@ def _plot(fleet: Fleet, rows: Sequence[FleetRow]) -> str:
     values: list[dict[str, Any]] = []
     for number, row in enumerate(shown):
         low, high = row.between
-        told = f", {_money(fleet, row)}" if priced else ""
+        money = f", {_money(fleet, row)}" if priced else ""
         values.append({
             "name": row.machine, "seconds": many * row.seconds / scale, "low": many * low / scale,
             "high": many * high / scale, "dollars": many * (row.dollars or 0.0), "pareto": priced and row.pareto,
             "label": row.machine if priced and (row.pareto or number < _LABELLED) else "",
             "numbers": kind(row.device, row.provenance),
-            "what": f"{row.device} of {row.machine}: {format_duration(many * row.seconds)}{told}",
+            "what": f"{row.device} of {row.machine}: {format_duration(many * row.seconds)}{money}",
         })  # fmt: skip
     ends = [value[end] for value in values for end in ("low", "high")]
     x = {"field": "seconds", "type": "quantitative", "title": f"time, {unit}", "axis": {"tickCount": 6},

@@ -75,8 +75,8 @@ def work_of(
         return make_workload(model, batch, **workload)
     asked = sorted(name for name, value in workload.items() if value is not None and (name, value) != ("data", "host"))
     if batch is not None or asked:
-        given = ", ".join(["batch"] * (batch is not None) + asked)
-        raise ValueError(f"a {type(model).__name__} says what to run already: leave out {given}")
+        names = ", ".join(["batch"] * (batch is not None) + asked)
+        raise ValueError(f"a {type(model).__name__} says what to run already: leave out {names}")
     return model
 
 
@@ -213,9 +213,9 @@ def _verdict(row: FleetRow, best: FleetRow, objective: str, target: float | None
         by = f", bounded by {limit}" if limit else ""
         return f"{format_ratio(row.seconds / target)} the target{by}"
     if row is not best:
-        own, others = Point("", *_amounts(row, objective)), Point("", *_amounts(best, objective))
-        return trade(own, others) or ABOUT_THE_SAME
-    aim, known = _aim(row, objective), _amount(row, objective) is not None
+        point, best_point = Point("", *_amounts(row, objective)), Point("", *_amounts(best, objective))
+        return trade(point, best_point) or ABOUT_THE_SAME
+    aim, amount_is_known = _aim(row, objective), _amount(row, objective) is not None
     if target is not None:
-        return f"{_BEST[aim]} that reaches the target" if known else "reaches the target"
-    return _BEST[aim] if known else f"no {'price' if aim == 'cost' else 'power'} is known"
+        return f"{_BEST[aim]} that reaches the target" if amount_is_known else "reaches the target"
+    return _BEST[aim] if amount_is_known else f"no {'price' if aim == 'cost' else 'power'} is known"
