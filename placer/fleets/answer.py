@@ -90,6 +90,16 @@ class FleetRow:
         return self.cost.step_seconds
 
     @property
+    def job_seconds(self) -> float | None:
+        """Of all steps, or all repeats of a job, with what is paid once; None where nobody said how many there are."""
+        return self.cost.total_seconds
+
+    @property
+    def fits(self) -> bool:
+        """Whether the work fits into the memory of the best device."""
+        return self.cost.fits
+
+    @property
     def seconds(self) -> float:
         """Of all steps, or all repeats of a job, where it is known how many there are; else of one."""
         return self.cost.seconds
@@ -153,7 +163,7 @@ class Fleet:
     def best(self) -> FleetRow | None:
         """The first row, if it fits there and reaches the target."""
         first = self.rows[0] if self.rows else None
-        return first if first is not None and first.cost.fits and first.reaches is not False else None
+        return first if first is not None and first.fits and first.reaches is not False else None
 
     def to_json(self) -> str:
         """Indented JSON, ending in a newline."""
@@ -221,7 +231,7 @@ class Fleet:
         facts = {"device": row.device}
         for key, seconds in zip(("us", "low-us", "high-us"), (row.seconds, *row.between), strict=True):
             facts[key] = str(max(round(seconds * 1e6), 1))
-        facts |= {"numbers": kind(row.device, row.provenance), "fits": str(row.cost.fits).lower()}
+        facts |= {"numbers": kind(row.device, row.provenance), "fits": str(row.fits).lower()}
         name = _label(str(self.workload.get("target", "model")), LONGEST - len("placer..numbers"))
         lines = [f"# placer: {_what(self)} on {_called(row)}; times in microseconds"]
         lines += [f"{NAMESPACE}/placer.{name}.{key}={_label(value, LONGEST)}" for key, value in facts.items()]
@@ -302,7 +312,7 @@ def _mark(fleet: Fleet, row: FleetRow) -> str:
 def _headline(fleet: Fleet) -> str:
     """Where it should run, in a sentence."""
     best, first = fleet.best, fleet.rows[0]
-    if not first.cost.fits:
+    if not first.fits:
         return f"it fits nowhere; {first.device} of {_called(first)} {first.needed}"
     if best is None:
         return f"no machine reaches the target; closest: {first.device} of {_called(first)}, {first.verdict}"
@@ -318,7 +328,7 @@ def _details(fleet: Fleet) -> list[str]:
         details.append(f"A {fleet.unit} there is bounded by {limit}.")
     if fleet.target is not None:
         what = f"one {fleet.unit}" if fleet.count is None else _of_how_many(fleet)
-        reach = sum(row.count for row in fleet.rows if row.reaches and row.cost.fits)
+        reach = sum(row.count for row in fleet.rows if row.reaches and row.fits)
         machines = f"{reach:,} of {sum(row.count for row in fleet.rows):,} machines reach it"
         details.append(f"Target: {format_duration(fleet.target)} for {what}; {machines}.")
     return details

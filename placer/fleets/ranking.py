@@ -169,12 +169,12 @@ def ranked(
     first = rows[order[0]]
     if objective == "time" and target is None and first.dollars is not None:
         # The cheapest of those whose times are the same, as far as predictions tell.
-        alike = [name for name in order if rows[name].cost.fits == first.cost.fits]
+        alike = [name for name in order if rows[name].fits == first.fits]
         near = [name for name in alike if rows[name].seconds <= (1.0 + SAME) * first.seconds]
         cheapest = min(near, key=lambda name: _or_infinity(rows[name].dollars))
         order = [cheapest, *(name for name in order if name != cheapest)]
     best = rows[order[0]]
-    points = {n: Point(str(i), *_amounts(rows[n], objective)) for i, n in enumerate(order) if rows[n].cost.fits}
+    points = {n: Point(str(i), *_amounts(rows[n], objective)) for i, n in enumerate(order) if rows[n].fits}
     front = pareto(list(points.values()))
     verdicts = {name: _verdict(rows[name], best, objective, target) for name in order}
     return {n: replace(rows[n], verdict=verdicts[n], pareto=points.get(n) in front) for n in order}
@@ -198,7 +198,7 @@ def _amount(row: FleetRow, objective: str) -> float | None:
 
 
 def _place(row: FleetRow, objective: str) -> tuple[bool, bool, float, float]:
-    return not row.cost.fits, row.reaches is False, _or_infinity(_amount(row, objective)), row.seconds
+    return not row.fits, row.reaches is False, _or_infinity(_amount(row, objective)), row.seconds
 
 
 def _or_infinity(amount: float | None) -> float:
@@ -206,7 +206,7 @@ def _or_infinity(amount: float | None) -> float:
 
 
 def _verdict(row: FleetRow, best: FleetRow, objective: str, target: float | None) -> str:
-    if not row.cost.fits:
+    if not row.fits:
         return f"does not fit: {row.needed}"
     if row.reaches is False and target is not None:
         limit = LIMITS.get(row.cost.bounded_by or "", "")

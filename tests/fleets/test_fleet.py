@@ -94,7 +94,7 @@ def test_an_interval_in_all_leaves_what_is_paid_once_alone(fleet: Fleet) -> None
         assert low < row.seconds < high
         assert low == pytest.approx(row.cost.one_time_seconds + 10_000 * row.cost.low)
     long = replace(fleet.rows[0], cost=replace(fleet.rows[0].cost, total_seconds=None))
-    assert long.between == (long.low, long.high)
+    assert long.between == (long.cost.low, long.cost.high)
 
 
 def test_text_has_a_line_a_machine_within_its_width(fleet: Fleet, instances: list[Machine]) -> None:

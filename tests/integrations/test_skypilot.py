@@ -203,7 +203,7 @@ def test_estimates_are_those_of_placer(estimates: dict[str, Callable[[Any], floa
     cpu = fleets.rank(work, [fleets.Machine("cpu", fleets.cpu_class(32))]).rows[0]
     v100 = fleets.rank(work, [fleets.Machine("v100", fleets.cpu_class(8), gpu="V100")]).rows[0].devices["cuda"]
     large, small = estimates["large"], estimates["small"]
-    assert large(resources("32+")) == pytest.approx(cpu.total_seconds)
+    assert large(resources("32+")) == pytest.approx(cpu.job_seconds)
     assert large(resources(V100=1)) == pytest.approx(v100.total_seconds)
     assert large(resources(V100=1)) < large(resources(T4=1)) < large(resources("32")) < large(resources("2"))
     assert small(resources("2")) < small(resources(T4=1))
