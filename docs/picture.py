@@ -16,10 +16,12 @@ from string import Template
 
 import torch
 
-import placer
 from placer.calibration.suite.conv1d import Conv1dRegressor
+from placer.decision import answer, with_batch
 from placer.explanation import Sweep
+from placer.question import ask
 from placer.units import format_seconds
+from placer.workload import make_workload
 
 ROOT = Path(__file__).resolve().parent.parent
 #: The calibration that the CPU's times rest on, relative to the checkout, and its number of threads.
@@ -71,13 +73,12 @@ def swept() -> Sweep:
     before = torch.get_num_threads()
     torch.set_num_threads(THREADS)
     try:
-        rows = {
-            batch: placer.explain(Conv1dRegressor(), (batch, 84), mode="infer", what_if=GPU, profile=ROOT / RECORD)
-            for batch in BATCHES
-        }
+        workload = make_workload(Conv1dRegressor(), (BATCHES[0], 84), mode="infer")
+        question = ask(workload, what_if=GPU, profile=ROOT / RECORD)
+        tables = {batch: answer(question.of(with_batch(workload, batch))) for batch in BATCHES}
     finally:
         torch.set_num_threads(before)
-    return Sweep("batch", rows)
+    return Sweep("batch", tables)
 
 
 def draw(found: Sweep) -> str:

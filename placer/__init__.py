@@ -26,7 +26,6 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from placer.answer import JobPlacement, Placement
     from placer.api import Options, calibrate, choose, explain, load_profile
     from placer.decision import Decision
     from placer.errors import (
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     )
     from placer.explanation import Explanation
     from placer.fleets import Fleet, Machine, fleet
+    from placer.placed import JobPlacement, Placement
     from placer.pricing import Prediction
     from placer.profile import Profile
     from placer.workload import Job, Loading, Part, Workload
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 #: Where the public names live; those not listed live in ``placer.errors``.
 _HOMES = {
     "placer.api": ("choose", "explain", "calibrate", "load_profile", "Options"),
-    "placer.answer": ("Placement", "JobPlacement"),
+    "placer.placed": ("Placement", "JobPlacement"),
     "placer.decision": ("Decision",),
     "placer.explanation": ("Explanation",),
     "placer.fleets": ("fleet", "Machine", "Fleet"),

@@ -1,8 +1,7 @@
 """The public functions: ``choose``, ``explain``, ``calibrate`` and ``load_profile``.
 
-A question runs through one pipeline, whether it is about a step or a job: check the arguments, trace the parts,
-compare the candidates, decide. ``choose`` then places the model, once the ranks of a distributed run agree, and
-``explain`` says why.
+Both check their arguments, ask one ``Question``, and read its answer, a ``Table``: ``choose`` decides by it and places
+the model, once the ranks of a distributed run agree; ``explain`` says why.
 """
 
 from __future__ import annotations
@@ -12,24 +11,36 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, TypeAlias, overload
 
 import torch
 from torch import nn
 
-from placer import decision as deciding
 from placer import machine
-from placer.answer import JobPlacement, Placement, PlacementBuilder, record
 from placer.collector import without_collection
 from placer.compiler import called_as_it_is
-from placer.decision import Objective, ranks
-from placer.errors import PlacerError, ProfileError
-from placer.explanation import Explanation, LaterTurn
+from placer.decision import (
+    Objective,
+    Question,
+    Source,
+    answer,
+    check_priced,
+    current_profile,
+    gather,
+    objective_of,
+    only_placer_errors,
+    profile_named,
+    ranks,
+    trace_parts,
+    warn_estimated,
+)
+from placer.errors import PlacerError
+from placer.explanation import Explanation
+from placer.placed import JobPlacement, Placement, Placing, record
 from placer.profile import Profile, check_name
-from placer.question import Source, check_measurable, explain_workload
+from placer.question import ask, check_measurable, explained
 from placer.workload import (
     MEASURE,
     THREADS,
@@ -41,6 +52,7 @@ from placer.workload import (
     check_available,
     check_choice,
     check_devices,
+    check_devices_here,
     make_workload,
     override,
     strict,
@@ -77,12 +89,12 @@ class Options:
     def __post_init__(self) -> None:
         check_choice("threads", self.threads, THREADS)
         check_choice("measure", self.measure, MEASURE)
-        deciding.objective_of(self.objective, self.price, self.watts)
+        objective_of(self.objective, self.price, self.watts)
 
     @property
     def aim(self) -> Objective:
         """The objective, with its prices and powers."""
-        return deciding.objective_of(self.objective, self.price, self.watts)
+        return objective_of(self.objective, self.price, self.watts)
 
 
 _USUAL = Options()
@@ -176,60 +188,39 @@ def choose(
         ValueError, TypeError: a wrong argument.
         PlacerError: only under ``PLACER_STRICT=1``.
     """
-    what, own = checked_work(
+    work, own = checked_work(
         model, batch, options, batch_shape=batch_shape, mode=mode, loss=loss, target=target, optimizer=optimizer,
         steps=steps, data=data, outputs=outputs, autocast=autocast, modules=modules,
     )  # fmt: skip
+    names, forced = check_devices_here(devices, own), override(own)
     if not isinstance(move, bool):
         raise TypeError(f"move must be True or False, not {move!r}")
-    names = check_devices(devices, own)
-    if names is not None:
-        check_available(names)
-    forced = override(own)
+    if options.measure != "never":
+        check_measurable(work, None)
     if profile is not None:
         check_name(profile)
     if options.objective == "cost":
-        deciding.check_priced(options.aim, names or ranks.own_devices() or machine.available_devices())
-    if options.measure != "never" and isinstance(what, Job):
-        raise ValueError("measure must be 'never' for a job: its steps are not timed before they run")
-    timed = what if options.measure != "never" and isinstance(what, Workload) else None
-    if timed is not None and timed.is_step_function:
-        raise ValueError("measure needs an nn.Module: a step function cannot be timed without changing what it trains")
-    builder = partial(PlacementBuilder, what, optimizer, threads=options.threads, move=move)
+        check_priced(options.aim, names or machine.available_devices())
+    placing = Placing(work, optimizer, names, options.threads, move)
     if forced is not None:
-        return logged(builder(names).forced(forced))
-    used: Profile | None = None
+        return logged(placing.forced(forced))
     try:
         # Steps that are timed make garbage, as they will in training.
-        with without_collection() if timed is None else nullcontext(), deciding.only_placer_errors():
+        with without_collection() if options.measure == "never" else nullcontext(), only_placer_errors():
             started = time.perf_counter()
-            traced = deciding.trace_parts(what)
-            used = deciding.current_profile(profile)
-            names = names or ranks.own_devices()
-            candidates = deciding.gather(used, names, here=True, modules=what.modules, threads=options.threads)
-            table = deciding.with_occupied(deciding.compare(traced, candidates, options.aim))
-            if timed is not None:
-                table = deciding.with_race(table, timed, options.measure)
-            table = deciding.with_seen(table)
-            decision, apart = table.decide(), None
-            # Ranks agree on one device, not on one for each part.
-            if isinstance(what, Job) and what.apart and not ranks.distributed():
-                apart = deciding.worth_it(table, decision, placeable=True)
+            traced = trace_parts(work)
+            used = current_profile(profile)
+            candidates = gather(used, names, here=True, modules=traced.modules, threads=options.threads)
+            table = answer(Question(traced, candidates, options.aim, recorded=True, measure=options.measure))
             seconds = time.perf_counter() - started
-            placing = builder(names)
-            placement = placing.answer(table, decision, apart)
-        record(table, decision, apart, seconds)
+            placement = placing.decided(table)
+        record(table, seconds)
     except PlacerError as error:
         if strict():
             raise
-        if used is None and not isinstance(error, ProfileError):  # not traced: the devices can be known all the same
-            with suppress(PlacerError), deciding.only_placer_errors():
-                used = deciding.current_profile(profile)
-        return logged(builder(names or ranks.own_devices()).by_convention(error, used))
-    deciding.warn_estimated(used)
-    placement = placing.place(placement, table, apart)
-    placement.show_turn(LaterTurn.of(what, candidates, options.aim))
-    return logged(placement)
+        return logged(placing.by_convention(error, profile))
+    warn_estimated(used)
+    return logged(placing.place(placement, table))
 
 
 def logged(placement: Placement) -> Placement:
@@ -238,8 +229,8 @@ def logged(placement: Placement) -> Placement:
         name: {"step_seconds": row.step_seconds, "low": row.low, "high": row.high, "provenance": row.provenance}
         for name, row in placement.predictions.items()
     }
-    told = {"device": str(placement.device), "reason": placement.reason, "figures": figures}
-    _log.info("%s", placement.reason, extra=told)
+    fields = {"device": str(placement.device), "reason": placement.reason, "figures": figures}
+    _log.info("%s", placement.reason, extra=fields)
     return placement
 
 
@@ -283,15 +274,19 @@ def explain(
         PlacerError: no usable profile (ProfileMissing, ProfileStale, UnknownGPU, ...), no trace of the step
             (TraceError), or the step could not be timed.
     """
-    what, own = checked_work(
+    work, own = checked_work(
         model, batch, options, batch_shape=batch_shape, mode=mode, loss=loss, target=target, optimizer=optimizer,
         steps=steps, data=data, outputs=outputs, autocast=autocast, modules=modules,
     )  # fmt: skip
     names = check_devices(devices, own)
     measure = check_choice("measure", options.measure, ("never", "always")) == "always"
     if measure:
-        check_measurable(what, profile)
-    return explain_workload(what, names, options.threads, profile, what_if, options.aim, measure=measure)
+        check_measurable(work, profile)
+    question = ask(
+        work, devices=names, threads=options.threads, profile=profile, what_if=what_if, objective=options.aim,
+        recorded=not measure,
+    )  # fmt: skip
+    return explained(question, measure=measure)
 
 
 def checked_work(
@@ -351,4 +346,4 @@ def load_profile(source: str | os.PathLike[str] | None = None) -> Profile:
     Raises:
         ProfileError: ProfileMissing, ProfileDamaged, ProfileTooNew, ProfileTooOld or UnknownGPU.
     """
-    return deciding.profile_named(source, samples=True)
+    return profile_named(source, samples=True)

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from placer import decision
-from placer.decision import comparison
 from placer.decision.candidates import Candidate, Candidates
 from placer.pricing import Prediction
 from placer.profile import Profile
@@ -20,5 +18,8 @@ def compete(monkeypatch: pytest.MonkeyPatch, predictions: Mapping[str, Predictio
     def gather(profile: Profile, *_: Any, **__: Any) -> Candidates:
         return Candidates(tuple(Candidate(name, name, profile, None, here=True) for name in predictions), profile)
 
-    monkeypatch.setattr(decision, "gather", gather)
-    monkeypatch.setattr(comparison, "price", lambda _, candidate, *__: predictions[candidate.name])
+    def predict(*_: Any, devices: tuple[str, ...], **__: Any) -> dict[str, Prediction]:
+        return {name: predictions[name] for name in devices}
+
+    monkeypatch.setattr("placer.api.gather", gather)
+    monkeypatch.setattr("placer.decision.pipeline.predict", predict)

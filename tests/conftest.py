@@ -163,6 +163,7 @@ def make_prediction() -> Callable[..., Prediction]:
         components = values.pop("components", {"compute": compute, "dispatch": step - compute})
         steps = values.pop("steps", None)
         once = values.pop("one_time_seconds", 0.0)
+        values.setdefault("one_time", {"context": once} if once else {})
         defaults = {
             "low": step / 1.2,
             "high": step * 1.2,

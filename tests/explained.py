@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 from placer.decision import TIME, Objective, PricedPart, Table
-from placer.explanation import Explanation, explain_table
+from placer.explanation import Explanation
 from placer.pricing import Prediction
-from placer.profile import Profile
+from placer.profile import SCHEMA, Profile
+
+#: The profile of a machine of which nothing is known.
+NOWHERE = Profile(
+    schema=SCHEMA, created="", fingerprint={}, samples=(), fits=(), noise={}, warnings=(), complete=True, seconds=0.0
+)
 
 
 def explained(
@@ -16,7 +22,14 @@ def explained(
     machine: Mapping[str, Any] | None = None, notes: tuple[str, ...] = (), objective: Objective = TIME,
 ) -> Explanation:  # fmt: skip
     """Of one step, in a long run."""
+    explanation = Explanation.of(table_of(predictions, workload, notes, objective))
+    return replace(explanation, machine=machine or {})
+
+
+def table_of(
+    predictions: Mapping[str, Prediction], workload: Mapping[str, Any] | None = None, notes: tuple[str, ...] = (),
+    objective: Objective = TIME,
+) -> Table:  # fmt: skip
+    """The table of one step, in a long run."""
     facts = workload or {"target": "Net", "mode": "train"}
-    part = PricedPart("", 1, predictions, facts)
-    table = Table((part,), predictions, cast(Profile, None), facts, notes=notes, objective=objective)
-    return explain_table(table, table.decide(), machine or {})
+    return Table((PricedPart("", 1, predictions, facts),), NOWHERE, facts, notes=notes, objective=objective)

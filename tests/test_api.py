@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import placer
 from placer import machine, profile
-from placer.decision import comparison, history
+from placer.decision import history, pipeline
 from placer.errors import PlacerError, PlacerWarning, ProfileError, TraceError
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
@@ -148,8 +148,8 @@ def test_every_decision_is_recorded_and_no_explanation(model: nn.Module, calibra
     entries = history.last(10)
     assert [entry["kind"] for entry in entries] == ["decision"] * 2
     recorded = placer.Explanation.from_dict(entries[0]["explanation"])
-    total = sum(row.devices["cpu"] for row in recorded.layers)
-    assert total == pytest.approx(recorded.devices["cpu"].components["compute"])
+    assert (recorded.decision.device, recorded.layers, recorded.ops) == ("cpu", (), ())  # rows, not a page
+    assert recorded.devices["cpu"].step_seconds == first.predictions["cpu"].step_seconds
 
 
 def test_a_decision_that_cannot_be_recorded_stands(
@@ -159,7 +159,7 @@ def test_a_decision_that_cannot_be_recorded_stands(
         raise RuntimeError("no such line")
 
     # A text of its own: each is said once in a process.
-    monkeypatch.setattr("placer.answer.explanation_of", broken)
+    monkeypatch.setattr(placer.Explanation, "of_rows", broken)
     with pytest.warns(PlacerWarning, match="not kept for later runs: .* RuntimeError: no such line"):
         placement = placer.choose(model, (32, 84))
     assert placement.confidence is not None
@@ -255,7 +255,7 @@ def test_what_cannot_be_predicted_falls_back(
     if case == "step":
         net, said, error = Bad(), "no luck", TraceError
     elif case == "pricing":
-        monkeypatch.setattr(comparison, "price", broken)
+        monkeypatch.setattr(pipeline, "predict", broken)
     else:
         profile.save(dataclasses.replace(calibrated, fits=calibrated.fits[1:]))
         said, error = "cpu is not calibrated", ProfileError

@@ -22,7 +22,7 @@ ORDER = (
     ("fleets",),
     ("api",),
     ("question",),
-    ("answer",),
+    ("placed",),
     ("explanation",),
     ("decision",),
     ("placement",),

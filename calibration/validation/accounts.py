@@ -126,8 +126,8 @@ def price_point(account: Account, point: Point, reported: float) -> Judged:
                 profile = gpu_profile(sheet.name, profile)
             found = priced_elsewhere(traced, profile, profile.devices()[0], by_side[side].cores, step.data)
             times[side].append((part.count, found))
-    cpu = total("cpu", by_side["cpu"].cores, times["cpu"])
-    gpu = total("cuda", by_side["gpu"].cores, times["gpu"])
+    cpu = total(times["cpu"])
+    gpu = total(times["gpu"])
     spread = math.exp(0.5 * math.hypot(math.log(cpu.high / cpu.low), math.log(gpu.high / gpu.low)))
     ratio = cpu.step_seconds / gpu.step_seconds
     decision = decide({"cpu": cpu, "cuda": gpu}, None)

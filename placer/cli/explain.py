@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from functools import partial
 from typing import Any
 
 import click
@@ -89,7 +88,7 @@ def command(
         refuse(context, ("measure",), "times one batch; leave --sweep out")
     from placer.cli import sweep as sweeps
     from placer.decision import objective_of
-    from placer.question import check_measurable, explain_workload
+    from placer.question import ask, check_measurable, explained
     from placer.workload import Job, check_available, check_devices
 
     shapes = [checked(parse_batch, text) for text in of_a_step["batches"]]
@@ -102,34 +101,33 @@ def command(
     if wanted is not None and wanted.over == "batch" and not all(shape for shape, _ in shapes):
         raise click.UsageError("--sweep varies the first size of every input, and one is a scalar", context)
 
-    what = work(context, target, **of_a_step)
-    if isinstance(what, Job):
+    model = work(context, target, **of_a_step)
+    if isinstance(model, Job):
         refuse(context, ("threads",), "is for a single step; a Job says what to run in its parts")
     if wanted is not None:
-        checked(sweeps.check_sweep, wanted, what)
+        checked(sweeps.check_sweep, wanted, model)
     if measure:
-        checked(check_measurable, what, profiles)
-    explain = partial(
-        explain_workload, names=names, threads=threads, profile=list(profiles) or None, what_if=what_if or None,
-        objective=aim,
+        checked(check_measurable, model, profiles)
+    question = ask(
+        model, devices=names, threads=threads, profile=list(profiles) or None, what_if=what_if or None, objective=aim,
+        recorded=not measure,
     )  # fmt: skip
-    priced = partial(explain, advice=False)
-    swept = None if wanted is None else sweeps.sweep(wanted, what, priced)
+    swept = None if wanted is None else sweeps.sweep(wanted, model, question)
     if swept is not None and form != "html":
         write(swept, form, output)
-    elif form == "json":
-        write(explain(what, measure=measure), form, output)
+        return
+    explanation = explained(question, measure=measure)
+    if form == "json":
+        write(explanation, form, output)
     elif form == "text":
         from placer.explanation import render_short, render_text
 
         width, color = terminal(output)
         render = render_text if full else render_short
-        explanation = explain(what, measure=measure)
         write_result(render(explanation, width=width, color=color, verify=_measuring(context)), output)
     else:
-        explanation = explain(what, measure=measure)
-        if swept is None and not isinstance(what, Job):
-            swept = sweeps.around(what, priced)
+        if swept is None and not isinstance(model, Job):
+            swept = sweeps.around(model, question)
         write_result(explanation.to_html(swept), output)
 
 

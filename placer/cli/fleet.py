@@ -57,7 +57,7 @@ def command(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in placer explain
     context = click.get_current_context()
     from placer.cli import machines as known
-    from placer.fleets import compare
+    from placer.fleets import rank
     from placer.units import parse_duration
 
     for text in of_a_step["batches"]:
@@ -82,7 +82,7 @@ def command(
     if form == _OF_A_NODE and len(found) > 1:
         raise click.UsageError(f"--format nfd labels the node it runs on: name one machine, not {len(found)}", context)
     what = work(context, target, **of_a_step)
-    fleet = compare(what, found, objective=objective, target=seconds)
+    fleet = rank(what, found, objective=objective, target=seconds)
     fleet = replace(fleet, notes=(*_notes(here, found), *fleet.notes))
     write(fleet, form, output)
 

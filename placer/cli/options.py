@@ -131,7 +131,7 @@ def work(
     if isinstance(model, Job):
         refuse(context, OF_A_STEP, "is for a single step; a Job says what to run in its parts")
         parts = [part.changed(workload=replace(part.workload, draw=found.draw)) for part in model.parts]
-        return Job(parts, repeats=model.repeats, apart=model.apart)
+        return Job(parts, repeats=model.repeats)
     trains = getattr(model, "training", False) if mode is None else mode == "train"
     found = _with_batch(context, target, found, [checked(parse_batch, text, default="") for text in batches], trains)
     dtype = None if autocast is None else getattr(torch, _AUTOCAST[autocast])

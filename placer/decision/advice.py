@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from placer import tracing
-from placer.decision.candidates import Candidates
-from placer.decision.comparison import Table, Traced, TracedPart, compare, only_placer_errors, traced_step
 from placer.decision.decision import Decision
 from placer.decision.objective import JOB
+from placer.decision.pipeline import Question, answer, only_placer_errors
+from placer.decision.steps import Traced, TracedPart, traced_step
+from placer.decision.table import Table
 from placer.errors import PlacerError
 from placer.nest import map_nest, tensors
 from placer.pricing import Prediction, parameter_updates
@@ -107,8 +108,8 @@ def with_fused(trace: Trace) -> Trace:
     def changed(call: OpCall) -> OpCall:
         if not parameter_updates.is_update(call):
             return call
-        kept = tuple(a for a in call.args if not (isinstance(a, tuple) and a[:1] in (("fused",), ("foreach",))))
-        return call._replace(args=(("fused", True), *kept))
+        settings = tuple(a for a in call.args if not (isinstance(a, tuple) and a[:1] in (("fused",), ("foreach",))))
+        return call._replace(args=(("fused", True), *settings))
 
     return trace.everywhere(lambda step: dataclasses.replace(step, calls=tuple(map(changed, step.calls))))
 
@@ -147,32 +148,35 @@ class Advice:
 LEAST_SHARE = 0.2
 
 
-def advise(
-    traced: Traced, table: Table, decision: Decision, candidates: Candidates
-) -> tuple[Advice, ...]:
+def advise(traced: Traced, question: Question, table: Table) -> tuple[Advice, ...]:
     """What would make a step faster; of a job, its longest parts on the chosen device, gains being shares of the job.
 
-    ``table`` is what was predicted for it on the ``candidates``.
+    ``table`` is the answer to the ``question`` of the ``traced`` work. Where none of the devices asked about can run
+    it, there is nothing to change.
     """
+    question, asked_about = question.asked_alone(), table.asked_alone()
+    if asked_about is None:
+        return ()
+    table = asked_about.predicted or asked_about
     if table.unit is not JOB:
-        return _advise_step(traced.parts[0], table, candidates)
-    device = decision.device
+        return _advise_step(traced.parts[0], question, table)
+    device = asked_about.decide().device
     whole = table.costs[device].step_seconds
-    found: list[Advice] = []
+    advice: list[Advice] = []
     for part, priced in zip(traced.parts, table.parts, strict=True):
         share = part.count * priced.predictions[device].step_seconds / whole if whole else 0.0
         alone = table.alone(priced)
         if share < LEAST_SHARE or alone.decide().device != device:
             continue
-        for row in _advise_step(part, alone, candidates):
+        for row in _advise_step(part, question, alone):
             gain = share * row.gain
             if row.device == device and gain >= LEAST_GAIN:
-                kind = "part" if row.kind == "batch" else row.kind  # what it saves is told of the job, not of a row
-                found.append(dataclasses.replace(
+                kind = "part" if row.kind == "batch" else row.kind  # its saving is a share of the job, not of a row
+                advice.append(dataclasses.replace(
                     row, kind=kind, change=f"{part.name}: {row.change}", before=whole, after=(1.0 - gain) * whole,
                     gain=gain, tips=False,
                 ))  # fmt: skip
-    return tuple(found)
+    return tuple(advice)
 
 
 class _Change(NamedTuple):
@@ -187,24 +191,23 @@ class _Change(NamedTuple):
     changes_results: bool = False
 
 
-def _advise_step(part: TracedPart, table: Table, candidates: Candidates) -> tuple[Advice, ...]:
+def _advise_step(part: TracedPart, question: Question, table: Table) -> tuple[Advice, ...]:
     """The changes that save at least ``LEAST_GAIN`` of a step (per row, for a larger batch), the largest first.
 
-    ``table`` is what the part alone takes on the ``candidates``. A change that cannot be traced or priced is left out;
-    nothing is raised.
+    ``table`` is what the part alone takes. A change that cannot be traced or priced is left out; nothing is raised.
     """
     if part.workload.is_step_function:
         return ()
     decision = table.decide()
-    found: list[Advice] = []
+    advice: list[Advice] = []
     with suppress(PlacerError), only_placer_errors():
-        found += _threads(part, table, decision, candidates)
+        advice += _threads(part, question, table, decision)
     with suppress(PlacerError), only_placer_errors():
         for change in _changes(part, table.parts[0].predictions, decision.device):
             # Where the changed step cannot be traced, or its profile knows nothing of it, it is left out.
             with suppress(PlacerError), only_placer_errors():
-                found.append(_priced(change, part.workload, table, decision, candidates))
-    return tuple(sorted((advice for advice in found if advice.gain >= LEAST_GAIN), key=lambda advice: -advice.gain))
+                advice.append(_priced(change, part.workload, question, table, decision))
+    return tuple(sorted((row for row in advice if row.gain >= LEAST_GAIN), key=lambda row: -row.gain))
 
 
 def _changes(part: TracedPart, predictions: Mapping[str, Prediction], chosen: str) -> Iterator[_Change]:
@@ -248,31 +251,32 @@ def _changes(part: TracedPart, predictions: Mapping[str, Prediction], chosen: st
 
 
 def _priced(
-    asked: _Change, before: Workload, table: Table, decision: Decision, candidates: Candidates
+    change: _Change, before: Workload, question: Question, table: Table, decision: Decision
 ) -> Advice:
     """The advice that a change of the workload ``before`` amounts to."""
-    size = (batch_size(before) or 1) if asked.rows > 1 else 1
-    workload = asked.workload if asked.rows == 1 else with_batch(asked.workload, size * asked.rows)
-    trace = tracing.trace(workload) if asked.trace is None else asked.trace
-    changed = compare(traced_step(workload, trace), candidates, table.objective)
+    size = (batch_size(before) or 1) if change.rows > 1 else 1
+    workload = change.workload if change.rows == 1 else with_batch(change.workload, size * change.rows)
+    trace = tracing.trace(workload) if change.trace is None else change.trace
+    changed = answer(question.of(traced_step(workload, trace)))
     decided = changed.decide()
     best = changed.costs[decided.device]
-    now, then = table.costs[decision.device].step_seconds, best.step_seconds / asked.rows
+    now, then = table.costs[decision.device].step_seconds, best.step_seconds / change.rows
     return Advice(
-        kind=asked.kind, change=asked.change, how=asked.how, device=best.device, before=now / size, after=then / size,
-        gain=1.0 - then / now if now and best.fits else 0.0, changes_results=asked.changes_results,
+        kind=change.kind, change=change.change, how=change.how, device=best.device, before=now / size,
+        after=then / size, gain=1.0 - then / now if now and best.fits else 0.0, changes_results=change.changes_results,
         guess=best.coverage < BACKED, tips=decision.tie and not decided.tie,
     )  # fmt: skip
 
 
-def _threads(part: TracedPart, table: Table, decision: Decision, candidates: Candidates) -> list[Advice]:
+def _threads(part: TracedPart, question: Question, table: Table, decision: Decision) -> list[Advice]:
     """The best of the other calibrated numbers of threads, where the CPU is the choice."""
-    cpu = next((each for each in candidates.each if each.name == "cpu"), None)
+    candidates = question.candidates
+    cpu = next((candidate for candidate in candidates.each if candidate.name == "cpu"), None)
     if decision.device != "cpu" or cpu is None or cpu.tried:
         return []
     tuning = dataclasses.replace(cpu, tried=cpu.profile.threads("cpu"))
-    alone = dataclasses.replace(candidates, each=(tuning,))
-    best, now = compare(traced_step(part.workload, part.trace), alone).costs["cpu"], table.costs["cpu"]
+    alone = Question(traced_step(part.workload, part.trace), dataclasses.replace(candidates, each=(tuning,)))
+    best, now = answer(alone).costs["cpu"], table.costs["cpu"]
     if best.threads == now.threads:
         return []
     return [Advice(

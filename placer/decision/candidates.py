@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from placer import machine
-from placer import profile as profiles
 from placer.decision.decision import Decision
 from placer.decision.obstacles import Obstacles
 from placer.errors import ProfileError
 from placer.nest import distinct
 from placer.placement import Optimizers, only_device
 from placer.pricing import Residence
-from placer.profile import Profile
+from placer.profile import Profile, changed_fields, default_threads
 from placer.workload import Workload
 
 #: Of equal accelerators the first one is taken that has at least this share of the most free memory that one has:
@@ -41,6 +40,7 @@ class Candidate:
 
     ``here``: it is of this machine. ``threads`` is the number of CPU threads it is priced with, which stands for
     ``process_threads`` of this process (None: for itself). ``tried`` are other numbers that the CPU may be set to.
+    ``asked``: the caller has it or asked about it; else it only stands beside those for which that is so.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Candidate:
     here: bool = False
     process_threads: int | None = None
     tried: tuple[int, ...] = ()
+    asked: bool = True
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ class Candidates:
 
     ``profile`` is the one that this machine's devices, or those asked for, are priced by; ``fitted_as`` maps all of
     them to the names that they have in it, that of a twin as a rule. ``left_out`` says of devices that were asked
-    about, or are there, why they cannot be used; ``notes`` tell a reader why it is these.
+    about, or are there, why they cannot be used; ``notes`` tell a reader why it is these. ``this_machine``: the profile
+    is of this machine, and nothing has changed since.
     """
 
     each: tuple[Candidate, ...]
@@ -66,45 +68,71 @@ class Candidates:
     notes: tuple[str, ...] = ()
     fitted_as: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    this_machine: bool = True
+
+    @property
+    def here(self) -> bool:
+        """Whether devices of this machine are among them."""
+        return any(candidate.here for candidate in self.each)
+
+    def beside(self, gpus: Sequence[Profile]) -> Candidates:
+        """The same, with GPUs beside them that nobody asked about."""
+        added = _elsewhere(self.each, [(gpu, [_accelerator(gpu)]) for gpu in gpus], asked=False)
+        return replace(self, each=(*self.each, *added))
 
 
 def gather(
     profile: Profile, devices: Sequence[str] | None, *, here: bool, modules: Sequence[nn.Module] = (),
-    threads: str = "keep", what_if: Sequence[Profile] = (), beside: Sequence[Profile] = (),
+    threads: str = "keep", what_if: Sequence[Profile] = (), others: Sequence[Profile] = (),
 ) -> Candidates:  # fmt: skip
-    """The devices of ``profile`` that were asked for, the accelerator or CPU of each ``what_if``, and all ``beside``.
+    """The devices of ``profile`` that were asked for, an accelerator of each ``what_if`` and all of ``others``.
 
     ``here``: they are those of this machine. A model of these ``modules`` may be bound to one of them. ``threads``:
     whether other numbers of CPU threads are tried. Raises ProfileError for a device that was never calibrated.
     """
     notes: tuple[str, ...] = ()
-    if not here and profile.created and (changed := profiles.changed_fields(profile)):
+    changed = () if here else changed_fields(profile)
+    if changed and profile.created:
         notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
     chosen, fitted_as, left_out = _of_profile(devices, profile, modules, here=here)
-    found = [_own(name, profile, here, threads) for name in chosen]
-    thought = [(other, next((name for name in other.devices() if name != "cpu"), "cpu")) for other in what_if]
-    others = [*((other, (name,)) for other, name in thought), *((other, other.devices()) for other in beside)]
-    for (other, names), label in zip(others, _labels([other.name for other, _ in others]), strict=True):
-        for device in names:
-            # Another machine's is called cuda@its-profile, a GPU of the catalog cuda@Tesla T4.
-            fit = other.fit(device, profiles.default_threads(other))
-            published = fit.gpu and (fit.estimated or not fit.families)
-            called = f"{device}@{without_maker(fit.gpu) if published else label}"
-            taken = [each.name for each in found]
-            numbered = (called, *(f"{called} ({number})" for number in range(2, len(found) + 2)))
-            name = next(each for each in numbered if each not in taken)
-            found.append(Candidate(name, device, other, profiles.default_threads(other)))
+    each = [_of_this_profile(name, profile, here, threads) for name in chosen]
+    thought = [(other, [_accelerator(other)]) for other in what_if]
+    each += _elsewhere(each, [*thought, *((other, other.devices()) for other in others)])
     if here:
         several = sum(machine.split_device(name)[0] == "cuda" for name in chosen) > 1
         order = (_ORDER,) if several and not machine.order_is_known() else ()
         notes = (*setting_notes(profile, chosen), *order)
-    return Candidates(tuple(found), profile, notes, fitted_as, left_out)
+    return Candidates(tuple(each), profile, notes, fitted_as, left_out, this_machine=not changed)
 
 
-def _own(name: str, profile: Profile, here: bool, threads: str) -> Candidate:
+def _accelerator(profile: Profile) -> str:
+    """The first accelerator of a profile; its CPU where it has none."""
+    return next((name for name in profile.devices() if name != "cpu"), "cpu")
+
+
+def _elsewhere(
+    before: Sequence[Candidate], sources: Sequence[tuple[Profile, Sequence[str]]], *, asked: bool = True
+) -> list[Candidate]:
+    """Devices of other profiles, under names that no other has: ``cuda@its-profile``, or ``cuda@Tesla T4``."""
+    added: list[Candidate] = []
+    for (profile, devices), label in zip(sources, _labels([profile.name for profile, _ in sources]), strict=True):
+        for device in devices:
+            threads = default_threads(profile)
+            fit = profile.fit(device, threads)
+            published = fit.gpu and (fit.estimated or not fit.families)
+            called = f"{device}@{without_maker(fit.gpu) if published else label}"
+            taken = {candidate.name for candidate in (*before, *added)}
+            name, number = called, 2
+            while name in taken:
+                name, number = f"{called} ({number})", number + 1
+            added.append(Candidate(name, device, profile, threads, asked=asked))
+    return added
+
+
+def _of_this_profile(name: str, profile: Profile, here: bool, threads: str) -> Candidate:
     """A device of the profile that is compared with."""
     same_cpu = profile.fingerprint.get("cpu") == machine.cpu_model()
-    now = torch.get_num_threads() if same_cpu else profiles.default_threads(profile)
+    now = torch.get_num_threads() if same_cpu else default_threads(profile)
     on_cpu = name == "cpu"
     return Candidate(
         name, name, profile, now, here, process_threads=now if on_cpu and same_cpu else None,
@@ -138,7 +166,7 @@ def _of_profile(
         if (obstacle := obstacles.on(name)) is not None:
             left_out[name] = obstacle
             continue
-        fit = next((known for known in _named(name, profile, facts.get(name)) if known in calibrated), None)
+        fit = next((alias for alias in _named(name, profile, facts.get(name)) if alias in calibrated), None)
         if fit is not None:
             fitted_as[name] = fit
         elif (why := unusable(name, profile, facts.get(name))) is not None:
@@ -192,8 +220,8 @@ def _named(device: str, profile: Profile, facts: Mapping[str, Any] | None) -> li
         return [device]
     then = {old["device"]: old for old in profile.fingerprint.get("accelerators", ())}
     alike = [name for name, old in then.items() if facts is not None and machine.same_kind(old, facts)]
-    own = [device] if device in alike or device not in then or not alike else []
-    return [*own, *(name for name in alike if name != device)]
+    by_its_name = [device] if device in alike or device not in then or not alike else []
+    return [*by_its_name, *(name for name in alike if name != device)]
 
 
 def _facts() -> dict[str, dict[str, Any]]:
@@ -201,21 +229,21 @@ def _facts() -> dict[str, dict[str, Any]]:
 
 
 def _not_calibrated(device: str, calibrated: Sequence[str]) -> ProfileError:
-    known = ", ".join(calibrated) or "none"
-    return ProfileError(f"{device} is not calibrated (calibrated: {known}); run: placer calibrate")
+    names = ", ".join(calibrated) or "none"
+    return ProfileError(f"{device} is not calibrated (calibrated: {names}); run: placer calibrate")
 
 
 def _labels(names: Sequence[str]) -> list[str]:
     """What to call profiles by their paths: the last part, with as many folders as tell it from the others."""
     paths = [Path(name.removesuffix(".json") or "profile") for name in names]
     parts = [path.parts[bool(path.anchor) :] for path in paths]
-    found = []
-    for own in parts:
+    labels = []
+    for path_parts in parts:
         length = 1
-        while length < len(own) and sum(other[-length:] == own[-length:] for other in parts) > 1:
+        while length < len(path_parts) and sum(other[-length:] == path_parts[-length:] for other in parts) > 1:
             length += 1
-        found.append("/".join(own[-length:]))
-    return found
+        labels.append("/".join(path_parts[-length:]))
+    return labels
 
 
 def without_maker(gpu: str) -> str:
@@ -227,7 +255,7 @@ def unusual_settings() -> tuple[str, ...]:
     """The switches that are not as torch sets them, and change which kernels run."""
     cudnn = torch.backends.cudnn
     matmul, convolution, recurrent = machine.tf32()
-    found = {
+    settings = {
         "tf32 in matmul": matmul,
         "no tf32 in convolutions": not convolution,
         "no tf32 in recurrent layers": not recurrent,
@@ -236,32 +264,32 @@ def unusual_settings() -> tuple[str, ...]:
         "cudnn.deterministic": cudnn.deterministic,
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
     }
-    return tuple(name for name, is_so in found.items() if is_so)
+    return tuple(name for name, is_so in settings.items() if is_so)
 
 
 def setting_notes(profile: Profile, devices: Sequence[str]) -> tuple[str, ...]:
     """What a reader should know where a switch makes a prediction less sure."""
-    found: list[str] = []
+    notes: list[str] = []
     cudnn = torch.backends.cudnn
     then, now = profile.fingerprint.get("matmul_precision"), machine.matmul_precision()
     if "cpu" in devices and "medium" in (then, now) and then != now:
-        found.append(
+        notes.append(
             f"the CPU was calibrated with float32 matmul precision {then!r} and is now asked with {now!r}: a CPU with "
             "bfloat16 instructions multiplies faster with 'medium', which is not predicted"
         )
     if any(machine.split_device(device)[0] == "cuda" for device in devices):
         if not cudnn.enabled:
-            found.append("cuDNN is off: convolutions and recurrent layers take longer on cuda than predicted")
+            notes.append("cuDNN is off: convolutions and recurrent layers take longer on cuda than predicted")
         elif cudnn.benchmark:
-            found.append(
+            notes.append(
                 "cudnn.benchmark is on: convolutions on cuda may take less than predicted, and the first call of each "
                 "shape takes longer"
             )
         elif cudnn.deterministic:
-            found.append("cudnn.deterministic is on: convolutions on cuda may take longer than predicted")
+            notes.append("cudnn.deterministic is on: convolutions on cuda may take longer than predicted")
     if torch.are_deterministic_algorithms_enabled():
-        found.append("deterministic algorithms are on: gathers, scatters and their gradients may take longer than said")
-    return tuple(found)
+        notes.append("deterministic algorithms are on: gathers, scatters and their gradients may take longer than said")
+    return tuple(notes)
 
 
 def home(modules: Sequence[nn.Module]) -> str:
@@ -289,8 +317,8 @@ def residence(workload: Workload, fitted_as: Mapping[str, str]) -> Residence:
 
 def _kept(modules: Sequence[nn.Module]) -> list[Tensor]:
     """The parameters and buffers that have a shape, each once."""
-    found = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
-    return list({id(tensor): tensor for tensor in found if not is_lazy(tensor)}.values())
+    tensors = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
+    return list({id(tensor): tensor for tensor in tensors if not is_lazy(tensor)}.values())
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -10,10 +10,9 @@ from os import PathLike
 
 import torch
 
-from placer import profile as profiles
 from placer.errors import PlacerWarning, ProfileError
 from placer.pricing import estimated_profile, named_profile
-from placer.profile import Profile
+from placer.profile import Profile, changed_fields, check_fresh, check_source, load_cached
 from placer.workload import strict
 
 #: What names a profile.
@@ -32,18 +31,19 @@ def current_profile(source: Source | None = None) -> Profile:
     stale, where no estimate can be made, and under PLACER_STRICT=1 whatever is wrong with the calibration.
     """
     global _estimate
-    own, wrong = None, ""
+    calibration, wrong = None, ""
     try:
-        own = profiles.load_cached(source)
-        profiles.check_fresh(own)
-        return own
+        calibration = load_cached(source)
+        check_fresh(calibration)
+        return calibration
     except ProfileError as error:
         if source is not None or strict():
             raise
         wrong = str(error)  # the error itself would keep what was read of the file
-    made_for = (None if own is None else own.created, wrong, torch.get_num_threads(), os.environ.get("PLACER_HOME"))
-    if _estimate is None or _estimate[0] != made_for or profiles.changed_fields(_estimate[1]):
-        _estimate = made_for, estimated_profile(own, wrong, torch.get_num_threads())
+    created = None if calibration is None else calibration.created
+    made_for = created, wrong, torch.get_num_threads(), os.environ.get("PLACER_HOME")
+    if _estimate is None or _estimate[0] != made_for or changed_fields(_estimate[1]):
+        _estimate = made_for, estimated_profile(calibration, wrong, torch.get_num_threads())
     return _estimate[1]
 
 
@@ -63,9 +63,9 @@ def profile_named(source: Source | None, host: Profile | None = None, *, samples
 
     def driver() -> Profile | None:
         try:
-            return profiles.load_cached(None) if host is None else host
+            return load_cached(None) if host is None else host
         except ProfileError:
             return None
 
-    profiles.check_source(source)
+    check_source(source)
     return named_profile(source, driver, samples=samples)

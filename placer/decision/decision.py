@@ -38,10 +38,10 @@ def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
 
 
 def _betters(other: Point, point: Point) -> bool:
-    pairs = [(theirs, own) for theirs, own in zip(other.values, point.values, strict=True) if own is not None]
-    if any(theirs is None or theirs > own * (1.0 + SAME) for theirs, own in pairs):
+    pairs = [(theirs, ours) for theirs, ours in zip(other.values, point.values, strict=True) if ours is not None]
+    if any(theirs is None or theirs > ours * (1.0 + SAME) for theirs, ours in pairs):
         return False
-    return any(theirs is not None and theirs < own * (1.0 - SAME) for theirs, own in pairs)
+    return any(theirs is not None and theirs < ours * (1.0 - SAME) for theirs, ours in pairs)
 
 
 def trade(other: Point, chosen: Point) -> str:
@@ -163,13 +163,13 @@ def _one_time_matters(chosen: Cost, other: Cost, steps: int) -> bool:
 
 
 def _totals(chosen: Cost, other: Cost, steps: int, unit: Unit) -> str:
-    told = []
+    totals = []
     for prediction, where in ((chosen, "there"), (other, f"on {other.device}")):
         once = prediction.one_time_seconds
         start = f" ({format_seconds(once)} of it to start)" if once else ""
-        told.append(f"{format_seconds(counted_seconds(prediction, steps))} {where}{start}")
+        totals.append(f"{format_seconds(counted_seconds(prediction, steps))} {where}{start}")
     takes = f"{format_count(steps, unit.counted)} {'take' if steps > 1 else 'takes'}"
-    return f"{chosen.device}: {takes} {told[0]} and {told[1]}"
+    return f"{chosen.device}: {takes} {totals[0]} and {totals[1]}"
 
 
 def _times(prediction: Cost, steps: int | None, unit: Unit) -> str:
@@ -276,13 +276,13 @@ def decide(
         speedup=None if second is None or counted[first] <= 0.0 else counted[second] / counted[first],
         objective=objective.name,
     )
-    told = ""
+    tie = ""
     if best_other is not None and decision.tie:
         close = decision.speedup is not None and decision.speedup <= 1.0 + TIE
-        told = f": {ABOUT_THE_SAME}" if close else f": {ABOUT_THE_SAME}, as far as predictions tell"
+        tie = f": {ABOUT_THE_SAME}" if close else f": {ABOUT_THE_SAME}, as far as predictions tell"
         if objective.name == "time":
-            told += what_tips_it(chosen, best_other, steps, decision.break_even_steps, unit)
-    return replace(decision, reason=reason(chosen, best_other, predictions, steps, told, objective, unit))
+            tie += what_tips_it(chosen, best_other, steps, decision.break_even_steps, unit)
+    return replace(decision, reason=reason(chosen, best_other, predictions, steps, tie, objective, unit))
 
 
 def probability_faster(
@@ -295,7 +295,7 @@ def probability_faster(
     With ``steps``, the one-time costs count too and dampen the relative uncertainty of the whole, as they are not
     part of the interval.
     """
-    there, here = (max(objective.counted(each, steps), 1e-15) for each in (other, chosen))
+    there, here = (max(objective.counted(cost, steps), 1e-15) for cost in (other, chosen))
     gap = math.log(there) - math.log(here)
     spread = math.hypot(_sigma(chosen, steps), _sigma(other, steps))
     if spread == 0.0:

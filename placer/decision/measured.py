@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from placer import machine
 from placer.decision import history
-from placer.decision.comparison import Table
 from placer.decision.objective import JOB
+from placer.decision.table import Table
 from placer.errors import PlacerError, first_line
 from placer.nest import map_nest, tensors
 from placer.placement import is_plain, move, move_optimizer, synchronize, target
@@ -29,11 +29,11 @@ from placer.workload import Workload, loss_modules, loss_of, optimizer_classes, 
 
 #: Fewer timed steps than this say too little.
 LEAST_STEPS = 20
-#: Another run differs from the one that was seen by at least this factor, either way, however even its steps were.
+#: Another run differs from the one that was timed by at least this factor, either way, however even its steps were.
 LEAST_SPREAD = 1.1
 
 
-class Seen(NamedTuple):
+class StepTime(NamedTuple):
     """Seconds of real steps: median, and what 90 % of them lay between."""
 
     step_seconds: float
@@ -54,26 +54,26 @@ def hardware(device: str) -> str:
     return f"{facts.get('name')}, {facts.get('memory_bytes')} bytes"
 
 
-def lookup(key: str, predictions: Mapping[str, Prediction]) -> dict[str, Seen]:
+def lookup(key: str, predictions: Mapping[str, Prediction]) -> dict[str, StepTime]:
     """The newest usable step times of a workload, by device; those on the CPU only for the predicted threads."""
-    found: dict[str, Seen] = {}
+    newest: dict[str, StepTime] = {}
     for line in reversed(history.lines_with(f'"workload":"{key}"')):
         entry = history.parsed(line) or {}
         device = entry.get("device")
-        if entry.get("kind") != "steps" or not isinstance(device, str) or device in found or device not in predictions:
+        if entry.get("kind") != "steps" or not isinstance(device, str) or device in newest or device not in predictions:
             continue
         same_threads = device != "cpu" or entry.get("threads") == predictions[device].threads
-        if same_threads and entry.get("hardware") == hardware(device) and (seen := _seen(entry)) is not None:
-            found[device] = seen
-    return found
+        if same_threads and entry.get("hardware") == hardware(device) and (times := _step_time(entry)) is not None:
+            newest[device] = times
+    return newest
 
 
 def corrected(
-    predictions: Mapping[str, Prediction], seen: Mapping[str, Seen], steps: int | None
+    predictions: Mapping[str, Prediction], times: Mapping[str, StepTime], steps: int | None
 ) -> dict[str, Prediction]:
     """The predictions with real step times instead of predicted ones; what was missed is a component of its own."""
     result = dict(predictions)
-    for name, real in seen.items():
+    for name, real in times.items():
         old = predictions[name]
         missed = real.step_seconds - sum(old.components.values())
         result[name] = replace(
@@ -84,7 +84,7 @@ def corrected(
     return result
 
 
-def _seen(entry: Mapping[str, Any]) -> Seen | None:
+def _step_time(entry: Mapping[str, Any]) -> StepTime | None:
     """What an entry says; None for too few steps, and for values that no clock gives."""
     values: list[Any] = [entry.get(name) for name in ("low", "step_seconds", "high")]
     count = entry.get("steps_timed")
@@ -93,7 +93,7 @@ def _seen(entry: Mapping[str, Any]) -> Seen | None:
     low, middle, high = values
     if not 0.0 < low <= middle <= high < math.inf:
         return None
-    return Seen(float(middle), min(low, middle / LEAST_SPREAD), max(high, middle * LEAST_SPREAD))
+    return StepTime(float(middle), min(low, middle / LEAST_SPREAD), max(high, middle * LEAST_SPREAD))
 
 
 #: Untimed steps on each device: allocation, kernel selection, lazy loading.
@@ -105,7 +105,7 @@ ROUNDS = 15
 def race(
     workload: Workload, devices: Sequence[str], *, limit_seconds: float = 10.0,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, Seen]:  # fmt: skip
+) -> dict[str, StepTime]:  # fmt: skip
     """Median step time on each device, by interleaved steps on deep copies, in about ``limit_seconds`` at most.
 
     The first timed round always runs to its end, so that every device has a number. Raises whatever the model raises,
@@ -127,26 +127,26 @@ def race(
                 seconds[device].append(clock() - start)
             if clock() > deadline:
                 break
-    found = {}
+    summaries = {}
     for device, values in seconds.items():
         cuts = quantiles(values, n=20, method="inclusive") if len(values) > 1 else values
-        found[device] = Seen(median(values), cuts[0], cuts[-1])
-    return found
+        summaries[device] = StepTime(median(values), cuts[0], cuts[-1])
+    return summaries
 
 
 def step_on(workload: Workload, device: str) -> Callable[[], None]:
     """One step as the workload describes it, on a deep copy on ``device``; returns when the device has finished."""
     there = target(device)
-    given = workload.optimizer
+    optimizer_given = workload.optimizer
     model, optimizer, loss = _copied(workload)
     model.to(there)
     for module in loss_modules(loss):
         module.to(there)
     if model.training != (workload.mode == "train"):
         model.train(workload.mode == "train")
-    if isinstance(given, str):
+    if isinstance(optimizer_given, str):
         parameters = [p for p in model.parameters() if p.requires_grad]
-        factory = cast(Callable[[list[nn.Parameter]], torch.optim.Optimizer], optimizer_classes()[given])
+        factory = cast(Callable[[list[nn.Parameter]], torch.optim.Optimizer], optimizer_classes()[optimizer_given])
         optimizer = factory(parameters) if parameters else None
     elif optimizer is not None:
         move_optimizer(optimizer)
@@ -247,7 +247,7 @@ def running_with(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def with_race(table: Table, workload: Workload, measure: str) -> Table:
+def with_measured(table: Table, workload: Workload, measure: str) -> Table:
     """The table of a step after timing it on the devices that compete; as it was if there is nothing to settle.
 
     The same, with a note, where that cannot be done (see ``time_steps``).
@@ -261,15 +261,15 @@ def with_race(table: Table, workload: Workload, measure: str) -> Table:
     if measure == "unsure" and not overlap:
         return table
     try:
-        results = time_steps(workload, competing)
+        times = time_steps(workload, competing)
     except PlacerError as error:
         return replace(table, notes=(*table.notes, str(error)))
     note = "step times were measured on this machine; what they are made of is predicted"
-    raced = replace(part, predictions=corrected(part.predictions, results, table.repeats), notes=(*part.notes, note))
-    return replace(table.with_parts([raced]), real="measured", measured=True)
+    timed = replace(part, predictions=corrected(part.predictions, times, table.repeats), notes=(*part.notes, note))
+    return replace(table, parts=(timed,), real="measured", predicted=table)
 
 
-def time_steps(workload: Workload, predictions: Mapping[str, Prediction]) -> dict[str, Seen]:
+def time_steps(workload: Workload, predictions: Mapping[str, Prediction]) -> dict[str, StepTime]:
     """Real steps on the devices of ``predictions``, timed on copies, with the CPU threads that were priced.
 
     Raises PlacerError where the copies would run what is the user's own, or cannot run.
@@ -291,41 +291,26 @@ def time_steps(workload: Workload, predictions: Mapping[str, Prediction]) -> dic
 _UNTIMED = "the real step was not timed"
 
 
-def with_seen(table: Table) -> Table:
+def with_recorded(table: Table) -> Table:
     """The table with what earlier runs recorded of its steps, if they did.
 
-    One that was measured stays as it is: its race was run on both sides, under equal conditions.
+    One that was measured stays as it is: its steps were timed on both sides, under equal conditions.
     """
-    parts, seen_on = [], set[str]()
-    for part in () if table.measured else table.parts:
-        seen = lookup(part.key, part.predictions)
-        if seen:
-            seen_on |= set(seen)
-            named = " and ".join(sorted(seen))
-            note = f"step times on {named} were recorded in earlier runs; what they are made of is predicted"
-            steps = None if table.unit is JOB else table.repeats
-            part = replace(part, predictions=corrected(part.predictions, seen, steps), notes=(*part.notes, note))
-        parts.append(part)
-    if not seen_on:
+    if table.predicted is not None:
         return table
-    return replace(table.with_parts(parts), real=f"recorded in earlier runs on {' and '.join(sorted(seen_on))}")
-
-
-#: Share of the time from which on a device counts as busy: a desktop that is drawn stays below.
-BUSY = 0.5
-
-
-def with_occupied(table: Table) -> Table:
-    """The table with a sentence for every accelerator that other processes keep busy, as far as no context is needed.
-
-    One that this process uses already is left out: its own work cannot be told from that of others.
-    """
-    told = []
-    for device in table.costs:
-        elsewhere = "@" in device  # of another machine
-        if elsewhere or machine.split_device(device)[0] == "cpu" or machine.has_context(device):
-            continue
-        share = machine.utilization(device)
-        if share is not None and share >= BUSY:
-            told.append(f"{device} is {share:.0%} busy with other jobs, and predicted as if it were free")
-    return replace(table, occupied=tuple(told), notes=(*table.notes, *told))
+    parts, devices = [], set[str]()
+    for part in table.parts:
+        times = lookup(part.key, part.predictions)
+        if times:
+            devices |= set(times)
+            note = (
+                f"step times on {' and '.join(sorted(times))} were recorded in earlier runs; what they are made of is "
+                "predicted"
+            )
+            steps = None if table.unit is JOB else table.repeats
+            part = replace(part, predictions=corrected(part.predictions, times, steps), notes=(*part.notes, note))
+        parts.append(part)
+    if not devices:
+        return table
+    real = f"recorded in earlier runs on {' and '.join(sorted(devices))}"
+    return replace(table, parts=tuple(parts), real=real, predicted=table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from placer.errors import PlacerError, UnknownGPU
@@ -70,10 +70,10 @@ class Objective:
         """
         if self.name == "time":
             return 1.0
-        found = self.dollars_per_hour(cost) if self.name == "cost" else self.watts_of(cost)
-        if found is None:
+        rate = self.dollars_per_hour(cost) if self.name == "cost" else self.watts_of(cost)
+        if rate is None:
             raise PlacerError(_unknown(self.name, cost.device))
-        return found / _HOUR if self.name == "cost" else found
+        return rate / _HOUR if self.name == "cost" else rate
 
     def counted(self, cost: Cost, steps: int | None) -> float:
         """What a choice compares: seconds, dollars or joules of one step in a long run, of the whole otherwise."""
@@ -83,13 +83,8 @@ class Objective:
         return _of_device(self.price, cost.device)
 
     def watts_of(self, cost: Cost) -> float | None:
-        given = _of_device(self.watts, cost.device)
-        return cost.watts if given is None else given
-
-    def told(self, cost: Cost) -> Cost:
-        """The cost without the prices of its ops, with the money and the power that the caller gave."""
-        known = {field.name: getattr(cost, field.name) for field in fields(Cost)}
-        return Cost(**{**known, "watts": self.watts_of(cost), "dollars_per_hour": self.dollars_per_hour(cost)})
+        watts = _of_device(self.watts, cost.device)
+        return cost.watts if watts is None else watts
 
     def amount(self, value: float, steps: int | None) -> str:
         """A counted value as people read it, after ``spends``."""
@@ -144,13 +139,13 @@ def _of_device(pairs: tuple[tuple[str, float], ...], device: str) -> float | Non
     ``cuda@Tesla T4`` is found under that name, under any that the catalog has for ``Tesla T4``, and under ``cuda``;
     ``cuda:1`` also under ``cuda``.
     """
-    known = dict(pairs)
+    by_name = dict(pairs)
     kind, _, machine = device.partition("@")
-    gpu = _in_catalog(machine) if machine and known else ""
-    aliases = [name for name in known if gpu and _in_catalog(name) == gpu]
+    gpu = _in_catalog(machine) if machine and by_name else ""
+    aliases = [name for name in by_name if gpu and _in_catalog(name) == gpu]
     for name in (device, machine, *aliases, kind, kind.partition(":")[0]):
-        if name in known:
-            return known[name]
+        if name in by_name:
+            return by_name[name]
     return None
 
 

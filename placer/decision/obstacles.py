@@ -82,9 +82,9 @@ def bound(modules: Sequence[nn.Module]) -> Bound | None:
     """The device to which a model is bound; None for one that can be moved, or got no memory yet."""
     for module in modules:
         for path, part in _outer_parts(module):
-            found = _only_device(part)
-            if found is not None:
-                device, what, remedy = found
+            only = _only_device(part)
+            if only is not None:
+                device, what, remedy = only
                 layer = f"layer {path!r}" if path else "the model"
                 return Bound(machine.normal_device(str(device)), f"{layer} ({type(part).__name__}) {what}: {remedy}")
         spread = spread_over_processes(module)

@@ -48,8 +48,8 @@ def own_accelerator() -> str | None:
 
 def own_devices() -> tuple[str, ...] | None:
     """In a distributed run the CPU and this rank's own accelerator; else None: all of the machine's."""
-    own = own_accelerator()
-    return None if own is None else ("cpu", own)
+    accelerator = own_accelerator()
+    return None if accelerator is None else ("cpu", accelerator)
 
 
 def agreed(decision: Decision, candidates: Iterable[str], workload: Workload, *, tuned: bool = False) -> Decision:
@@ -65,8 +65,8 @@ def agreed(decision: Decision, candidates: Iterable[str], workload: Workload, *,
         if store is None:
             return decision
         # Written if nothing stands there yet; what stands there in any case, which may be this rank's own answer.
-        own = f"{decision.device} {decision.threads}"
-        device, _, count = store.compare_set(_name(workload), "", own).decode().partition(" ")
+        answer = f"{decision.device} {decision.threads}"
+        device, _, count = store.compare_set(_name(workload), "", answer).decode().partition(" ")
     except RuntimeError as error:  # torch.distributed's own errors are: the store is gone, or too slow
         log.debug("ranks could not agree: %s", error)
         return decision

@@ -1,7 +1,6 @@
 """Why a device was chosen, layer by layer: one Explanation, and its renderers for people and programs."""
 
 from placer.decision import Advice
-from placer.explanation.build import explain_table
 from placer.explanation.data import Bottleneck, LayerRow, Measured, OpRow, PartRow, SpanRow, Turn
 from placer.explanation.explanation import Explanation
 from placer.explanation.notebook import card, reason_card
@@ -20,13 +19,12 @@ from placer.explanation.sentences import (
 from placer.explanation.short import render_short, render_text
 from placer.explanation.sweep import Sweep, render_sweep
 from placer.explanation.text import load_rich, new_table, plain, render_sections
-from placer.explanation.turn import LaterTurn, find_turn
+from placer.explanation.turn import find_turn
 
 __all__ = [
     "Advice",
     "Bottleneck",
     "Explanation",
-    "LaterTurn",
     "LayerRow",
     "Measured",
     "OpRow",
@@ -37,7 +35,6 @@ __all__ = [
     "Turn",
     "card",
     "check_packages",
-    "explain_table",
     "find_turn",
     "headings",
     "headline",

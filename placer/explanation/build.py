@@ -1,18 +1,15 @@
-"""A table of predictions -> its Explanation: what each layer and each op costs on each device, and when it runs."""
+"""The rows of an explanation, made of a table: what each layer and op costs on each device, and when it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from placer.decision import JOB, Advice, Apart, Decision, PricedPart, Table, decide_apart, worth_it
-from placer.explanation.accuracy import usual_error
+from placer.decision import PricedPart, Table
 from placer.explanation.data import Bottleneck, LayerRow, OpRow, PartRow, SpanRow
-from placer.explanation.explanation import Explanation
 from placer.pricing import SOURCES, Prediction, PricedTrace, Span, backed, compute_parts, step_bounds, timeline
 from placer.profile import DeviceFit
-from placer.units import format_bytes, format_seconds
 
 #: Phases in the order of a step.
 PHASES = ("forward", "loss", "backward", "optimizer")
@@ -25,45 +22,21 @@ MOST_SPANS = 160
 _DEEPEST = 6
 
 
-def explain_table(
-    table: Table, decision: Decision, machine: Mapping[str, Any], apart: Apart | None = None,
-    advice: tuple[Advice, ...] = (), *, with_timeline: bool = True,
-) -> Explanation:  # fmt: skip
-    """Why a step or a job runs as ``decision`` says, or its parts ``apart``. Of a job a step is the whole job.
+def longest_part(table: Table, device: str) -> PricedPart:
+    """The part that takes most of the time on a device."""
+    return max(table.parts, key=lambda part: part.count * part.predictions[device].step_seconds)
 
-    Its parts are then the outermost layers. Layers and ops add up to a device's compute component, as those of a step.
-    """
-    of_job = table.unit is JOB
-    chosen = decision if apart is None else decide_apart(table, apart, decision)
-    better = None if apart is None else replace(apart, chosen=True)
-    if of_job and better is None:
-        better = worth_it(table, decision)
-        if better is not None:
-            advice = (_apart_advice(table, better, decision), *advice)
-    longest = max(table.parts, key=lambda part: part.count * part.predictions[chosen.device].step_seconds)
-    return Explanation(
-        workload=dict(table.facts),
-        decision=chosen,
-        devices={name: table.objective.told(cost) for name, cost in table.costs.items()},
-        layers=_layer_rows(table),
-        ops=_op_rows(table),
-        notes=_notes(table),
-        machine=dict(machine),
-        bottlenecks=tuple(_bottlenecks(longest)),
-        bounds={name: _bounds(table, name) for name in table.costs if all(_fit(p, name) for p in table.parts)},
-        advice=advice,
-        timeline=_schedule(longest) if with_timeline and not of_job else {},
-        parts=tuple(
-            PartRow(
-                part.name, part.count, {n: table.objective.told(p) for n, p in part.predictions.items()},
-                dict(part.facts),
-            ) for part in table.parts
-        ) if of_job else (),
-        apart=better,
-        limits={name: _limits(table, name) for name in table.costs if all(_fit(p, name) for p in table.parts)},
-        usual_errors={name: usual_error(longest.predictions[name]) for name in table.costs},
-        left_out=table.left_out,
+
+def part_rows(table: Table) -> tuple[PartRow, ...]:
+    """What one step of each part of a job takes."""
+    return tuple(
+        PartRow(part.name, part.count, table.alone(part).costs, dict(part.facts)) for part in table.parts
     )
+
+
+def priced_devices(table: Table) -> list[str]:
+    """The devices whose prices come from a fit: that tells what limits an op."""
+    return [device for device in table.costs if all(_fit(part, device) is not None for part in table.parts)]
 
 
 def _label(part: PricedPart) -> str:
@@ -135,7 +108,7 @@ def _sums(table: Table, key: Callable[[_Call], tuple[str, str]]) -> dict[tuple[s
     return sums
 
 
-def _layer_rows(table: Table) -> tuple[LayerRow, ...]:
+def layer_rows(table: Table) -> tuple[LayerRow, ...]:
     """By layer and phase, in the order the layers first run; the phases of one layer stand together."""
     sums = _sums(table, lambda call: (call.layer, call.phase))
     order = {layer: number for number, layer in enumerate(dict.fromkeys(layer for layer, _ in sums))}
@@ -143,16 +116,16 @@ def _layer_rows(table: Table) -> tuple[LayerRow, ...]:
     return tuple(LayerRow(*key, sums[key].devices, sums[key].guessed) for key in keys)
 
 
-def _op_rows(table: Table) -> tuple[OpRow, ...]:
+def op_rows(table: Table) -> tuple[OpRow, ...]:
     """By op and family, the most expensive first."""
     rows = [
-        OpRow(*key, round(max(found.counts.values())), found.devices, SOURCES[found.weakest], found.guessed)
-        for key, found in _sums(table, lambda call: (call.op, call.family)).items()
+        OpRow(*key, round(max(total.counts.values())), total.devices, SOURCES[total.weakest], total.guessed)
+        for key, total in _sums(table, lambda call: (call.op, call.family)).items()
     ]
     return tuple(sorted(rows, key=lambda row: -max(row.devices.values())))
 
 
-def _bounds(table: Table, device: str) -> dict[str, float]:
+def bounds(table: Table, device: str) -> dict[str, float]:
     """What limits the ops of all parts on a device: seconds by limit."""
     sums: dict[str, float] = {}
     for part in table.parts:
@@ -163,28 +136,28 @@ def _bounds(table: Table, device: str) -> dict[str, float]:
     return sums
 
 
-def _limits(table: Table, device: str) -> dict[str, float]:
+def limits(table: Table, device: str) -> dict[str, float]:
     """What bounds the steps of all parts on a device: seconds by bound."""
     sums: dict[str, float] = {}
     for part in table.parts:
         prediction = part.predictions[device]
         assert prediction.priced.fit is not None
-        found = step_bounds(prediction.priced, prediction.components, prediction.priced.fit)
-        for bound, seconds in found.items():
+        by_bound = step_bounds(prediction.priced, prediction.components, prediction.priced.fit)
+        for bound, seconds in by_bound.items():
             sums[bound] = sums.get(bound, 0.0) + part.count * seconds
     return sums
 
 
-def _notes(table: Table) -> tuple[str, ...]:
+def notes(table: Table) -> tuple[str, ...]:
     """The notes that all parts have, as they are; others with the part that they are of."""
-    each = [(*table.notes, *part.notes, *_notes_of(part.predictions)) for part in table.parts]
-    common = set.intersection(*map(set, each))
-    found = [
+    by_part = [(*table.notes, *part.notes, *_notes_of(part.predictions)) for part in table.parts]
+    common = set.intersection(*map(set, by_part))
+    labelled = [
         note if note in common else f"{_label(part)}: {note}"
-        for part, notes in zip(table.parts, each, strict=True)
+        for part, notes in zip(table.parts, by_part, strict=True)
         for note in notes
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(labelled))
 
 
 def _notes_of(predictions: Mapping[str, Prediction]) -> Iterator[str]:
@@ -204,7 +177,7 @@ def _notes_of(predictions: Mapping[str, Prediction]) -> Iterator[str]:
         yield f"on {device}, {1.0 - prediction.coverage:.0%} of the time is not backed by {backing}: {shown}"
 
 
-def _bottlenecks(part: PricedPart) -> Iterator[Bottleneck]:
+def bottlenecks(part: PricedPart) -> Iterator[Bottleneck]:
     """The bottlenecks on every device, in the order of the phases."""
     for device, prediction in part.predictions.items():
         priced = prediction.priced
@@ -222,9 +195,9 @@ def _bottlenecks(part: PricedPart) -> Iterator[Bottleneck]:
                 yield Bottleneck(device, phase, _inside(part, layer), op, seconds, whole)
 
 
-def _schedule(part: PricedPart) -> dict[str, tuple[SpanRow, ...]]:
+def schedule(part: PricedPart) -> dict[str, tuple[SpanRow, ...]]:
     """The spans of one step by device. A device whose prices carry no fit is left out."""
-    found: dict[str, tuple[SpanRow, ...]] = {}
+    schedules: dict[str, tuple[SpanRow, ...]] = {}
     for name, prediction in part.predictions.items():
         priced, spans = prediction.priced, list[Span]()
         if priced.fit is None:
@@ -237,9 +210,9 @@ def _schedule(part: PricedPart) -> dict[str, tuple[SpanRow, ...]]:
         for depth in range(_DEEPEST, -1, -1):
             rows = _merged_spans(spans, priced, depth)
             if 0 < len(rows) <= MOST_SPANS:  # else too many switches between phases to show
-                found[name] = rows
+                schedules[name] = rows
                 break
-    return found
+    return schedules
 
 
 def _merged_spans(spans: Sequence[Span], priced: PricedTrace, depth: int) -> tuple[SpanRow, ...]:
@@ -259,16 +232,3 @@ def _merged_spans(spans: Sequence[Span], priced: PricedTrace, depth: int) -> tup
         last[span.lane] = row
         rows.append(row)
     return tuple(SpanRow(**row) for row in rows)
-
-
-def _apart_advice(table: Table, apart: Apart, decision: Decision) -> Advice:
-    """That parts are better off apart."""
-    before, after = table.costs[decision.device].seconds, apart.seconds(table.repeats)
-    copies = ""
-    if apart.exchange_bytes:
-        size, seconds = format_bytes(apart.exchange_bytes), format_seconds(apart.exchange_seconds)
-        copies = f"; {size} of weights copied each time, {seconds}"
-    return Advice(
-        kind="apart", change=f"{apart.shares}{copies}", how="placer.Job(..., apart=True)", device=decision.device,
-        before=before, after=after, gain=1.0 - after / before if before else 0.0,
-    )  # fmt: skip

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from placer.decision import Advice, Apart, Decision
+from placer.decision import Advice, Decision
 from placer.errors import PlacerError
 from placer.explanation.accuracy import UsualError
 from placer.pricing import Cost
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 #:
 #: 1 (placer 0.1): workload, choice, confidence, reason, break_even_steps, devices, layers, ops; beside them threads,
 #:   thread_counts, bottlenecks, speedup, notes, machine, bounds, advice and timeline, which a reader may ignore. Later:
-#:   verdict, of each device one_time and bounded_by, and of a job parts and apart. Then: objective, and of each device
-#:   watts and dollars_per_hour. Then: of each device its name and its threads. Then: of each device sources
+#:   verdict, of each device one_time and bounded_by, and of a job parts. Then: objective, and of each device watts and
+#:   dollars_per_hour. Then: of each device its name and its threads. Then: of each device sources
 #:   and assumed. Then: turn, measured, limits and usual_errors. Then: left_out.
 SCHEMA = 1
 
@@ -136,11 +136,10 @@ class ExplanationData:
     ``layers`` add up to ``devices[name].components["compute"]``, and so do ``ops`` and ``bounds[name]`` (what limits
     the ops: arithmetic, memory, overhead, optimizer). ``notes`` name what is a guess. ``advice`` lists changes that
     would save time, with their prices, and ``bottlenecks`` single ops that take most of a phase. ``timeline`` says
-    when the host and the device do what. Of a job, a step is the whole job: ``parts`` are what it is made of, and
-    ``apart`` says how they would run faster on several devices (None: no way was found). ``limits`` are the seconds of
-    a step by what bounds them, by device; ``usual_errors`` say how far such numbers are off as a rule. ``turn`` is None
-    where no other batch sizes were priced, ``measured`` empty unless steps were timed. ``left_out`` says, in a sentence
-    each, which devices that were asked for cannot run it, and why.
+    when the host and the device do what. Of a job, a step is the whole job, and ``parts`` are what it is made of.
+    ``limits`` are the seconds of a step by what bounds them, by device; ``usual_errors`` say how far such numbers are
+    off as a rule. ``turn`` is None where no other batch sizes were priced, ``measured`` empty unless steps were timed.
+    ``left_out`` says, in a sentence each, which devices that were asked for cannot run it, and why.
     """
 
     workload: Mapping[str, Any]
@@ -155,7 +154,6 @@ class ExplanationData:
     advice: tuple[Advice, ...] = ()
     timeline: Mapping[str, tuple[SpanRow, ...]] = field(default_factory=dict)
     parts: tuple[PartRow, ...] = ()
-    apart: Apart | None = None
     limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     usual_errors: Mapping[str, UsualError] = field(default_factory=dict)
     turn: Turn | None = None
@@ -178,24 +176,24 @@ class ExplanationData:
 
     def to_dict(self) -> dict[str, Any]:
         """The documented schema 1, as plain values."""
-        found = asdict(self)
-        decision = found.pop("decision")
+        values = asdict(self)
+        decision = values.pop("decision")
         return {
             "schema": SCHEMA,
-            "workload": found["workload"],
+            "workload": values["workload"],
             "choice": decision["device"],
             "confidence": decision["confidence"],
             "reason": decision["reason"],
             "break_even_steps": decision["break_even_steps"],
-            "devices": found["devices"],
-            "layers": found["layers"],
-            "ops": found["ops"],
+            "devices": values["devices"],
+            "layers": values["layers"],
+            "ops": values["ops"],
             "verdict": self.decision.verdict,
             "objective": decision["objective"],
             "threads": decision["threads"],
             "thread_counts": decision["thread_options"],
             "speedup": decision["speedup"],
-            **found,
+            **values,
         }
 
     @classmethod
@@ -208,22 +206,11 @@ class ExplanationData:
         decision = {**values, "device": values.get("choice"), "thread_options": values.get("thread_counts", ())}
         kinds = get_type_hints(cls)
         try:
-            found = {
-                each.name: msgspec.convert(values[each.name], kinds[each.name])
-                for each in fields(cls)
-                if each.name in values
+            read = {
+                row.name: msgspec.convert(values[row.name], kinds[row.name])
+                for row in fields(cls)
+                if row.name in values
             }
-            return cls(decision=msgspec.convert(decision, Decision), **found)
+            return cls(decision=msgspec.convert(decision, Decision), **read)
         except (msgspec.ValidationError, TypeError) as error:
             raise PlacerError(f"not a complete explanation: {error}") from error
-
-    def folded(self, depth: int) -> Self:
-        """The same with layers deeper than ``depth`` added to the layer above them, without timeline; all sums stay."""
-        sums: dict[tuple[str, str], tuple[dict[str, float], dict[str, float]]] = {}
-        for row in self.layers:
-            name = ".".join(row.name.split(".")[:depth])
-            into = sums.setdefault((name, row.phase), ({}, {}))
-            for total, added in zip(into, (row.devices, row.guessed), strict=True):
-                for device, seconds in added.items():
-                    total[device] = total.get(device, 0.0) + seconds
-        return replace(self, layers=tuple(LayerRow(*key, *both) for key, both in sums.items()), timeline={})

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from placer.explanation.data import ExplanationData
+from collections.abc import Mapping
+
+from placer.decision import JOB, Advice, Table
+from placer.explanation import build
+from placer.explanation.accuracy import usual_error
+from placer.explanation.data import ExplanationData, Measured, Turn
 from placer.explanation.notebook import card
 from placer.explanation.page import render
 from placer.explanation.short import IN_PYTHON, render_short, render_text
@@ -14,6 +19,55 @@ class Explanation(ExplanationData):
 
     ``str()`` gives the short answer of ``placer explain``, ``to_json()`` its JSON. A notebook shows it as a card.
     """
+
+    @classmethod
+    def of(
+        cls, table: Table, *, advice: tuple[Advice, ...] = (), turn: Turn | None = None,
+        measured: Mapping[str, Measured] | None = None,
+    ) -> Explanation:  # fmt: skip
+        """Why a step or a job is best where the table says. Of a job a step is the whole job, parts its outer layers.
+
+        Layers and ops add up to a device's compute component.
+        """
+        decision, of_job = table.decide(), table.unit is JOB
+        longest, known = build.longest_part(table, decision.device), build.priced_devices(table)
+        return cls(
+            workload=dict(table.facts),
+            decision=decision,
+            devices=table.costs,
+            layers=build.layer_rows(table),
+            ops=build.op_rows(table),
+            notes=build.notes(table),
+            machine={**table.profile.facts, "here": table.here},
+            bottlenecks=tuple(build.bottlenecks(longest)),
+            bounds={device: build.bounds(table, device) for device in known},
+            advice=advice,
+            timeline={} if of_job else build.schedule(longest),
+            parts=build.part_rows(table) if of_job else (),
+            limits={device: build.limits(table, device) for device in known},
+            usual_errors={device: usual_error(longest.predictions[device]) for device in table.costs},
+            turn=turn,
+            measured=measured or {},
+            left_out=table.left_out,
+        )
+
+    @classmethod
+    def of_rows(cls, table: Table) -> Explanation:
+        """The same without what each op and layer takes: what the history keeps of a decision."""
+        decision = table.decide()
+        longest = build.longest_part(table, decision.device)
+        return cls(
+            workload=dict(table.facts),
+            decision=decision,
+            devices=table.costs,
+            layers=(),
+            ops=(),
+            notes=build.notes(table),
+            machine={**table.profile.facts, "here": table.here},
+            parts=build.part_rows(table) if table.unit is JOB else (),
+            usual_errors={device: usual_error(longest.predictions[device]) for device in table.costs},
+            left_out=table.left_out,
+        )
 
     def __str__(self) -> str:
         return self.to_text()

@@ -17,7 +17,6 @@ from placer.explanation.sentences import (
     RESTS,
     absent,
     advice_lines,
-    apart_line,
     best_own,
     bottleneck_lines,
     bounds_lines,
@@ -195,9 +194,8 @@ def _job(explanation: ExplanationData) -> Section:
         ]
         rows.append([part.name, f"{part.count:,g}", *times, f"{fastest} ({bound})" if bound else fastest])
     labels, longest = (max(len(row[column]) for row in rows) for column in (0, -1))
-    apart = apart_line(explanation)
     return Section(
-        "Parts of the job", heads=["part", "steps", *called, "fastest on"], rows=rows, after=[apart] if apart else [],
+        "Parts of the job", heads=["part", "steps", *called, "fastest on"], rows=rows,
         taken=labels + _columns_width([*called, "steps"]) + longest + 2,
     )  # fmt: skip
 

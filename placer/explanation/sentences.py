@@ -8,7 +8,7 @@ from typing import Any
 from placer.decision import ABOUT_THE_SAME, TIE, is_cpu
 from placer.explanation.data import ExplanationData
 from placer.pricing import COMPUTE_PARTS, Cost, Source
-from placer.units import format_bytes, format_count, format_duration, format_part, format_ratio, format_seconds
+from placer.units import format_count, format_duration, format_part, format_ratio, format_seconds
 
 #: The provenance, in a legend, of a CPU that was not calibrated.
 _ESTIMATED = "estimated"
@@ -100,18 +100,17 @@ _PHASES = {"forward": "forward pass", "loss": "loss", "backward": "backward pass
 def verdict(explanation: ExplanationData) -> list[str]:
     """The headline (device, how much faster, how sure), then a line each: why, interval, first step, what tips it."""
     decision = explanation.decision
-    apart = explanation.apart is not None and explanation.apart.chosen
     reason = decision.reason.removeprefix(f"{decision.device}: ")
     lines = [headline(explanation)]
-    if lines[0] != decision.reason and len(explanation.devices) > 1:
+    if decision.speedup is not None and lines[0] != decision.reason:
         lines.append(f"{reason[:1].upper()}{reason[1:]}.")
-    chosen = explanation.apart if apart else explanation.devices.get(decision.device)
+    chosen = explanation.devices.get(decision.device)
     if chosen is not None:
         low, high = format_seconds(chosen.low), format_seconds(chosen.high)
         lines.append(f"With 90% probability {explanation.one} takes between {low} and {high}.")
     tips = [f"{row.change} ({row.device})" for row in explanation.advice if row.tips]
     tipping = [f"What would tip it: {', or '.join(tips)}."] if tips else []
-    return [*lines, *([] if apart else _first_step(explanation)), *tipping]
+    return [*lines, *_first_step(explanation), *tipping]
 
 
 def headline(explanation: ExplanationData) -> str:
@@ -120,8 +119,7 @@ def headline(explanation: ExplanationData) -> str:
     Where there are GPUs that are only thought beside the devices of a machine, these are the ones that it is about.
     """
     decision, called = explanation.decision, absent(explanation.devices)
-    apart = explanation.apart is not None and explanation.apart.chosen
-    if called and decision.objective == "time" and not apart:
+    if called and decision.objective == "time":
         return _beside_absent(explanation, called)
     alone = explanation.devices.get(decision.device) if len(explanation.devices) == 1 else None
     if alone is not None and alone.fits:
@@ -137,8 +135,6 @@ def headline(explanation: ExplanationData) -> str:
         percent = f"{1.0 / decision.speedup:.0%}" if decision.speedup < 200.0 else "<1%"
         share = f"{percent} of what {than} {what}"
         said = f"{ABOUT_THE_SAME} ({share}, {sure})" if decision.tie else f"{share}, {sure}"
-    if apart:
-        said = f"parts apart, {ratio} as the best single device, {sure}"
     return f"{decision.device}: {said}"
 
 
@@ -338,20 +334,3 @@ def advice_lines(explanation: ExplanationData) -> list[str]:
         text += "; this changes the model's results" if row.changes_results else ""
         lines.append(f"{text}: {row.how}" if row.how else text)
     return lines
-
-
-def apart_line(explanation: ExplanationData) -> str | None:
-    """How the parts would run on several devices, and what that takes; None where it would not pay."""
-    apart = explanation.apart
-    if apart is None:
-        compared = len(explanation.devices) > 1 and len(explanation.parts) > 1
-        return "No part would be better off on a device of its own." if compared else None
-    shares = ", ".join(f"{name} on {device}" for name, device in apart.devices.items())
-    best = min(row.step_seconds for row in explanation.devices.values())
-    line = f"Apart ({shares}), the job takes {format_seconds(apart.step_seconds)}"
-    if apart.step_seconds:
-        line += f", {format_ratio(best / apart.step_seconds)} as fast"
-    if apart.exchange_bytes:
-        size, seconds = format_bytes(apart.exchange_bytes), format_seconds(apart.exchange_seconds)
-        line += f"; {seconds} of it to copy {size} of weights between them"
-    return f"{line}."

@@ -1,25 +1,23 @@
-"""Explanations of one workload over a range of batch sizes or of numbers of steps, and where the choice turns."""
+"""The answers for one workload over a range of batch sizes or of numbers of steps, and where the choice turns."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from placer.decision import Apart
-from placer.explanation.data import ExplanationData
+from placer.decision import Decision, Table
 from placer.explanation.sections import Section
 from placer.explanation.sentences import headings, legend, sureness
 from placer.explanation.text import drawn, plain
+from placer.lazy import cached_property
 from placer.pricing import Cost
 from placer.units import format_seconds
 
-#: What the parts of a job on several devices are called among the devices.
-APART = "apart"
 #: What varies, in words, and what is counted of it.
 _AXES = {"batch": "batch size", "steps": "number of steps", "count": "steps", "repeats": "number of repeats"}
 _COUNTED = {"steps": "steps", "count": "steps", "repeats": "repeats"}
@@ -31,15 +29,20 @@ _BETTER = {"time": "faster", "cost": "cheaper", "energy": "less energy"}
 
 @dataclass(frozen=True)
 class Sweep:
-    """Explanations by value of ``over``: batch or steps, of a job batch or count of its ``part``, or repeats.
+    """Tables by value of ``over``: batch or steps, of a job batch or count of its ``part``, or repeats.
 
     ``failed`` says why a value has none.
     """
 
     over: str
-    rows: Mapping[int, ExplanationData]
+    rows: Mapping[int, Table]
     failed: Mapping[int, str] = field(default_factory=dict)
     part: str = ""
+
+    @cached_property
+    def decisions(self) -> dict[int, Decision]:
+        """What is chosen at each value."""
+        return {value: table.decide() for value, table in self.rows.items()}
 
     @property
     def axis(self) -> str:
@@ -54,7 +57,7 @@ class Sweep:
     @property
     def objective(self) -> str:
         """What the choices minimize: time, cost or energy."""
-        return next((row.decision.objective for row in self.rows.values()), "time")
+        return next((decision.objective for decision in self.decisions.values()), "time")
 
     def named(self, value: float) -> str:
         """A value in words: ``batch 64``, ``64 steps``."""
@@ -64,42 +67,32 @@ class Sweep:
     @property
     def costs(self) -> dict[str, Cost]:
         """A cost of each device, for what holds at all values."""
-        return {name: row for found in self.rows.values() for name, row in found.devices.items()}
+        return {device: cost for table in self.rows.values() for device, cost in table.costs.items()}
 
     @property
     def headings(self) -> dict[str, str]:
-        """All that is compared, and its name above its numbers: devices, and a job's parts apart where chosen."""
-        apart = {APART: APART} if any(chosen(row) == APART for row in self.rows.values()) else {}
-        return {**headings(self.costs), **apart}
+        """The devices, and what each is called above its numbers."""
+        return headings(self.costs)
 
     def times(self, device: str) -> list[tuple[float, float, float] | None]:
         """Seconds, low and high at each value: of the whole run over numbers of steps or repeats, else of one."""
-        found: list[tuple[float, float, float] | None] = []
-        for value, explanation in self.rows.items():
-            row: Cost | Apart | None = explanation.devices.get(device)
-            if device == APART and chosen(explanation) == APART:
-                row = explanation.apart
-            if row is None:
-                found.append(None)
+        times: list[tuple[float, float, float] | None] = []
+        for value, table in self.rows.items():
+            cost = table.costs.get(device)
+            if cost is None:
+                times.append(None)
                 continue
-            once, times = (row.one_time_seconds, value) if self.in_all else (0.0, 1)
-            found.append((once + times * row.step_seconds, once + times * row.low, once + times * row.high))
-        return found
+            once, steps = (cost.one_time_seconds, value) if self.in_all else (0.0, 1)
+            times.append((once + steps * cost.step_seconds, once + steps * cost.low, once + steps * cost.high))
+        return times
 
     def crossovers(self) -> list[tuple[int, str]]:
         """(value, device) of the first value, and of each where the choice differs from the value before."""
-        return self._changes(chosen)
+        return _changes({value: decision.device for value, decision in self.decisions.items()})
 
     def verdicts(self) -> list[tuple[int, str]]:
         """(value, verdict) of the first value, and of each where the verdict differs from the one before."""
-        return self._changes(answer)
-
-    def _changes(self, said: Callable[[ExplanationData], str]) -> list[tuple[int, str]]:
-        found: list[tuple[int, str]] = []
-        for value, row in self.rows.items():
-            if not found or found[-1][1] != said(row):
-                found.append((value, said(row)))
-        return found
+        return _changes({value: decision.verdict for value, decision in self.decisions.items()})
 
     def turn(self, value: int) -> float | None:
         """About where the two choices take equal time between the value before ``value`` and ``value``; None: nowhere.
@@ -111,7 +104,7 @@ class Sweep:
         index = values.index(value)
         if not index or self.objective != "time":
             return None
-        old, new = (self.times(chosen(self.rows[each])) for each in (values[index - 1], value))
+        old, new = (self.times(self.decisions[end].device) for end in (values[index - 1], value))
         pairs = []
         for before, after in ((old[i], new[i]) for i in (index - 1, index)):
             if before is None or after is None:
@@ -126,16 +119,15 @@ class Sweep:
     def to_json(self) -> str:
         """Indented JSON, ending in a newline."""
         rows: list[dict[str, Any]] = []
-        for value, row in self.rows.items():
+        for value, table in self.rows.items():
+            decision = self.decisions[value]
             rows.append({
                 self.over: value,
-                "choice": chosen(row),
-                "verdict": answer(row),
-                "confidence": row.decision.confidence,
-                "devices": {name: asdict(device) for name, device in row.devices.items()},
+                "choice": decision.device,
+                "verdict": decision.verdict,
+                "confidence": decision.confidence,
+                "devices": {name: asdict(cost) for name, cost in table.costs.items()},
             })  # fmt: skip
-            if row.apart is not None:
-                rows[-1]["apart"] = asdict(row.apart)
         values = {
             "schema": 1,
             "sweep": self.over,
@@ -163,14 +155,13 @@ def level(
     return float(low * (high / low) ** (-first / (last - first)))
 
 
-def chosen(row: ExplanationData) -> str:
-    """The chosen device; ``apart`` where the parts of a job go to several."""
-    return APART if row.apart is not None and row.apart.chosen else row.decision.device
-
-
-def answer(row: ExplanationData) -> str:
-    """The choice; ``about the same`` for a tie."""
-    return row.decision.verdict if row.decision.tie else chosen(row)
+def _changes(said: Mapping[int, str]) -> list[tuple[int, str]]:
+    """The first of what is said, and each that differs from the one before."""
+    changes: list[tuple[int, str]] = []
+    for value, words in said.items():
+        if not changes or changes[-1][1] != words:
+            changes.append((value, words))
+    return changes
 
 
 def turns(sweep: Sweep) -> str:
@@ -184,22 +175,21 @@ def turns(sweep: Sweep) -> str:
 def table(sweep: Sweep) -> Section:
     """One row per value, with an arrow where the verdict changes; of many devices there is no room for intervals."""
     # A single device is no choice that one could be sure of.
-    compared = any(row.decision.speedup is not None for row in sweep.rows.values())
+    compared = any(decision.speedup is not None for decision in sweep.decisions.values())
     wide = len(sweep.headings) <= MOST_INTERVALS
     columns = [column for name in sweep.headings.values() for column in ((name, "90% between") if wide else (name,))]
-    known = {name: sweep.times(name) for name in sweep.headings}
+    times_of = {name: sweep.times(name) for name in sweep.headings}
     turning = {value for value, _ in sweep.verdicts()[1:]}
     rows = []
-    for index, (value, row) in enumerate(sweep.rows.items()):
+    for index, (value, decision) in enumerate(sweep.decisions.items()):
         cells = [f"{value:,}"]
-        for times in known.values():
+        for times in times_of.values():
             time = times[index]
-            told = ["-", "-"] if time is None else [format_seconds(time[0]), _between(time[1], time[2])]
-            cells += told if wide else told[:1]
+            words = ["-", "-"] if time is None else [format_seconds(time[0]), _between(time[1], time[2])]
+            cells += words if wide else words[:1]
         if compared:
-            decision = row.decision
             unsure = decision.confidence is None or decision.speedup is None
-            cells.append(f"{'→ ' if value in turning else ''}{answer(row)}")
+            cells.append(f"{'→ ' if value in turning else ''}{decision.verdict}")
             cells.append("-" if unsure else sureness(decision.confidence or 0.0))
         rows.append(cells)
     unit = "in all" if sweep.in_all else "of the job" if sweep.part else "of a step"
@@ -218,8 +208,8 @@ def _between(low: float, high: float) -> str:
 
 def render_sweep(sweep: Sweep, *, width: int = 100, color: bool = False) -> str:
     """Text at most ``width`` columns wide: the table, the curves, and where they meet."""
-    found = [sweep.turn(value) for value, _ in sweep.crossovers()[1:]]
-    meetings = [f"Both take equal time at about {sweep.named(where)}." for where in found if where is not None]
+    levels = [sweep.turn(value) for value, _ in sweep.crossovers()[1:]]
+    meetings = [f"Both take equal time at about {sweep.named(where)}." for where in levels if where is not None]
     failed = [f"{sweep.named(value)}: {reason}" for value, reason in sweep.failed.items()]
     parts = [*drawn(table(sweep), width), *_sparklines(sweep), "", *_plot(sweep, width)]
     return plain([*parts, *legend(sweep.costs), *meetings, turns(sweep), *failed], width=width, color=color)
@@ -263,8 +253,8 @@ def _plot(sweep: Sweep, width: int) -> list[str]:
     if not 2 <= len(series) <= len(MARKS) or len(sweep.rows) < 2:
         return []
     room = min(PLOT_WIDTH, width - 12)
-    known = [value for values in series.values() for value in values if value]
-    labels = {0: format_seconds(max(known)), PLOT_HEIGHT - 1: format_seconds(min(known))}
+    seconds = [value for values in series.values() for value in values if value]
+    labels = {0: format_seconds(max(seconds)), PLOT_HEIGHT - 1: format_seconds(min(seconds))}
     lines = [f"{labels.get(n, ''):>9} │{line}" for n, line in enumerate(curves(series, width=room, height=PLOT_HEIGHT))]
     values = list(sweep.rows)
     axis = ["─"] * room
@@ -281,8 +271,8 @@ def curves(series: Mapping[str, Sequence[float | None]], *, width: int, height: 
 
     Where two meet, ``*`` stands. The first line is the largest value. No series is empty.
     """
-    known = [math.log(value) for values in series.values() for value in values if value]
-    low, high = min(known), max(known)
+    logarithms = [math.log(value) for values in series.values() for value in values if value]
+    low, high = min(logarithms), max(logarithms)
     grid = [[" "] * width for _ in range(height)]
     for values, mark in zip(series.values(), MARKS, strict=False):
         points = {i * (width - 1) / (len(values) - 1): math.log(v) for i, v in enumerate(values) if v}

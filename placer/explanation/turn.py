@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from types import BuiltinFunctionType, FunctionType
-from typing import Any
-
-from torch import Tensor, nn
 
 from placer.decision import (
-    Candidates,
-    Objective,
+    JOB,
+    Question,
     Table,
     Traced,
+    answer,
     batch_size,
-    compare,
     is_cpu,
     only_placer_errors,
     trace_parts,
@@ -26,8 +20,7 @@ from placer.decision import (
 from placer.errors import PlacerError
 from placer.explanation.data import Turn
 from placer.explanation.sweep import level
-from placer.nest import tensors
-from placer.workload import Job, Workload
+from placer.workload import Workload
 
 #: Sizes that are asked about are apart by this factor, and go up to the second number.
 FACTOR, LARGEST = 16, 65_536
@@ -36,36 +29,32 @@ FACTOR, LARGEST = 16, 65_536
 REFINED, CLOSE = 2, 1.5
 
 
-def find_turn(what: Workload | Job, traced: Traced, table: Table, candidates: Candidates) -> Turn | None:
-    """Where the choice turns by the batch of a step that was ``traced``, and priced in a ``table`` of ``candidates``.
+def find_turn(traced: Traced, question: Question, table: Table) -> Turn | None:
+    """Where the choice turns by the batch of a step that was ``traced``; ``table`` is the answer to the ``question``.
 
     At most seven more steps are traced. None for a job, a step that runs its operations to be traced, inputs without a
     common first size, and where there are not both a CPU and an accelerator. Raises nothing.
     """
-    size = _size(what)
-    if size is None or isinstance(what, Job) or traced.parts[0].trace.real:
+    part = traced.parts[0]
+    if traced.unit is JOB or part.workload.is_step_function or part.trace.real:
         return None
-    if len({is_cpu(name) for name in table.costs}) < 2:
+    size = batch_size(part.workload)
+    if size is None or len({is_cpu(name) for name in table.costs}) < 2:
         return None
-    search = _Search(what, candidates, table.objective, {size: table})
-    upward = is_cpu(table.decide().device)
+    first = replace(table.predicted or table, beside=frozenset())
+    search = _Search(part.workload, question.all_alike(), {size: first})
+    upward = search.on_cpu(size)
     search.walk(size, LARGEST if upward else 1)
     if search.bracket is None:  # how it is the other way, for one size
         search.walk(size, 1 if upward else min(size * FACTOR, LARGEST), at_once=True)
     return search.result() if len(search.tables) > 1 else None  # of one size nothing can turn
 
 
-def _size(what: Workload | Job) -> int | None:
-    return None if isinstance(what, Job) or what.is_step_function else batch_size(what)
-
-
 class _Search:
     """The tables of a workload by batch size, and once found the two sizes between which the choice turns."""
 
-    def __init__(
-        self, workload: Workload, candidates: Candidates, objective: Objective, tables: dict[int, Table]
-    ) -> None:
-        self.workload, self.candidates, self.objective, self.tables = workload, candidates, objective, tables
+    def __init__(self, workload: Workload, question: Question, tables: dict[int, Table]) -> None:
+        self.workload, self.question, self.tables = workload, question, tables
         self.bracket: tuple[int, int] | None = None
 
     def on_cpu(self, size: int) -> bool:
@@ -77,7 +66,7 @@ class _Search:
         with suppress(PlacerError), only_placer_errors():
             traced = trace_parts(with_batch(self.workload, size))
             if not traced.parts[0].trace.real:
-                self.tables[size] = compare(traced, self.candidates, self.objective)
+                self.tables[size] = answer(self.question.of(traced))
         return size in self.tables
 
     def walk(self, start: int, end: int, *, at_once: bool = False) -> None:
@@ -111,7 +100,7 @@ class _Search:
         for table in (low, high):
             if old not in table.costs or new not in table.costs:
                 return None
-            before, after = (self.objective.counted(table.costs[name], table.repeats) for name in (old, new))
+            before, after = (self.question.objective.counted(table.costs[name], table.repeats) for name in (old, new))
             pairs.append((before, after))
         return level(*self.bracket, *pairs)
 
@@ -121,62 +110,3 @@ class _Search:
         below, above = self.tables[low].decide().device, self.tables[high].decide().device
         batch = None if self.bracket is None else self.level() or (low * high) ** 0.5
         return Turn(batch, below, above, smallest, largest)
-
-
-class LaterTurn:
-    """``find_turn`` for a model that was placed, when somebody asks: calling it traces the step.
-
-    It keeps shapes in place of the batch, and neither the model nor its optimizer alive. The call gives None where they
-    are gone, and raises nothing.
-    """
-
-    def __init__(self, workload: Workload, candidates: Candidates, objective: Objective) -> None:
-        self._target = weakref.ref(workload.target)
-        self._modules = [weakref.ref(module) for module in workload.modules]
-        given = workload.optimizer
-        self._optimizer = given if given is None or isinstance(given, str) else weakref.ref(given)
-        shapes = with_batch(workload, batch_size(workload) or 1)
-        self._rest = replace(shapes, target=_gone, modules=(), loss_modules=(), optimizer=None, draw=None)
-        self._candidates, self._objective = candidates, objective
-
-    @classmethod
-    def of(cls, workload: Workload | Job, candidates: Candidates, objective: Objective) -> LaterTurn | None:
-        """None where there will be no turn to find, or something would keep the batch alive. Raises nothing."""
-        if isinstance(workload, Job) or len({is_cpu(each.name) for each in candidates.each}) < 2:
-            return None
-        with suppress(PlacerError), only_placer_errors():
-            if _size(workload) is None or not _closes_over_nothing(workload.loss):
-                return None
-            later = cls(workload, candidates, objective)
-            own = {id(tensor) for tensor in tensors(workload.batch)}
-            kept = tensors(later._rest.batch)
-            return None if any(id(tensor) in own for tensor in kept) else later
-        return None
-
-    def __call__(self) -> Turn | None:
-        target, modules = self._target(), tuple(module for each in self._modules if (module := each()) is not None)
-        optimizer: Any = self._optimizer() if isinstance(self._optimizer, weakref.ref) else self._optimizer
-        lost = optimizer is None and self._optimizer is not None
-        if target is None or lost or len(modules) < len(self._modules):
-            return None
-        workload = replace(self._rest, target=target, modules=modules, optimizer=optimizer)
-        with suppress(PlacerError), only_placer_errors():
-            traced = trace_parts(workload)
-            table = compare(traced, self._candidates, self._objective)
-            return find_turn(workload, traced, table, self._candidates)
-        return None
-
-
-def _gone() -> None:
-    """In the place of a model that is not kept."""
-
-
-def _closes_over_nothing(loss: Callable[..., Any] | None) -> bool:
-    """Whether a loss cannot hold a batch or a model: most that close over something close over targets."""
-    if isinstance(loss, FunctionType):
-        kept = loss.__closure__ or loss.__defaults__ or loss.__kwdefaults__
-        return not kept or loss.__module__.startswith("torch.")
-    if isinstance(loss, nn.Module):
-        held: list[Any] = [*loss.children(), *loss.parameters(), *loss.buffers(), *vars(loss).values()]
-        return not any(isinstance(each, (nn.Module, Tensor)) for each in held)
-    return loss is None or isinstance(loss, BuiltinFunctionType)

@@ -2,18 +2,18 @@
 
 from placer.fleets.answer import Fleet, FleetRow
 from placer.fleets.machine import Machine, cpu_called, cpu_class, gpu_beside, machine_named
-from placer.fleets.ranking import compare, fleet, traced, work_of
+from placer.fleets.ranking import fleet, rank, traced, work_of
 
 __all__ = [
     "Fleet",
     "FleetRow",
     "Machine",
-    "compare",
     "cpu_called",
     "cpu_class",
     "fleet",
     "gpu_beside",
     "machine_named",
+    "rank",
     "traced",
     "work_of",
 ]

@@ -5,14 +5,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from placer import explanation as explaining
 from placer.decision import MANY, without_maker
 from placer.errors import PlacerError
-from placer.pricing import Cost
+from placer.explanation import (
+    Section,
+    kind,
+    kind_mark,
+    legend,
+    load_rich,
+    new_table,
+    plain,
+    render_page,
+    svg,
+    workload_line,
+)
+from placer.pricing import Cost, Provenance
 from placer.printable import printable
 from placer.units import format_bytes, format_count, format_dollars, format_duration, format_interval, format_joules
 
@@ -23,11 +34,6 @@ LIMITS = {
     "launches": "the host", "transfer": "copies", "arithmetic": "arithmetic", "memory": "memory",
     "waits": "waits", "loader": "the loader",
 }  # fmt: skip
-#: What a row has in JSON besides its devices.
-_TOLD = (
-    "machine", "count", "gpu", "note", "device", "step_seconds", "low", "high", "one_time_seconds", "job_seconds",
-    "dollars", "joules", "fits", "bounded_by", "provenance", "verdict", "pareto", "reaches",
-)  # fmt: skip
 #: Lines of a long list that are shown, beside the Pareto set; a list that is not much longer is shown whole.
 SHOWN = 20
 #: So many machines in a row with the same numbers are named one by one.
@@ -50,15 +56,16 @@ NAMESPACE = "feature.node.kubernetes.io"
 LONGEST = 63
 
 
-@dataclass(frozen=True, kw_only=True)
-class FleetRow(Cost):
-    """One kind of machine, with what the work takes on the best of its devices.
+@dataclass(frozen=True)
+class FleetRow:
+    """One kind of machine, and the ``cost`` of the work on the best of its devices.
 
-    ``devices`` are the prices of all its devices, ``gpu`` is its GPU in the catalog ("" where it has none, or one that
+    ``devices`` are the costs on all its devices, ``gpu`` is its GPU in the catalog ("" where it has none, or one that
     was calibrated). ``verdict`` says what it gives beside the best row; ``pareto``: no other row betters it in
     something without being worse in anything else. ``reaches``: whether it does within the target (None without one).
     """
 
+    cost: Cost
     machine: str
     count: int
     devices: Mapping[str, Cost]
@@ -69,24 +76,71 @@ class FleetRow(Cost):
     reaches: bool | None = None
 
     @property
+    def device(self) -> str:
+        """The best of its devices."""
+        return self.cost.device
+
+    @property
+    def provenance(self) -> Provenance:
+        """What its numbers rest on: ``calibrated``, ``published`` or ``data sheet``."""
+        return self.cost.provenance
+
+    @property
+    def step_seconds(self) -> float:
+        return self.cost.step_seconds
+
+    @property
     def job_seconds(self) -> float | None:
         """Of all steps, or all repeats of a job, with what is paid once; None where nobody said how many there are."""
-        return self.total_seconds
+        return self.cost.total_seconds
+
+    @property
+    def fits(self) -> bool:
+        """Whether the work fits into the memory of the best device."""
+        return self.cost.fits
+
+    @property
+    def seconds(self) -> float:
+        """Of all steps, or all repeats of a job, where it is known how many there are; else of one."""
+        return self.cost.seconds
+
+    @property
+    def dollars(self) -> float | None:
+        """Of what counts; None without a price."""
+        return self.cost.dollars
+
+    @property
+    def joules(self) -> float | None:
+        """Of what counts, an estimate; None where it is not known."""
+        return self.cost.joules
 
     @property
     def between(self) -> tuple[float, float]:
         """A 90 % interval of ``seconds``. What is paid once counts as known."""
-        if self.total_seconds is None:
-            return self.low, self.high
-        steps = (self.total_seconds - self.one_time_seconds) / self.step_seconds
-        return self.one_time_seconds + steps * self.low, self.one_time_seconds + steps * self.high
+        cost = self.cost
+        if cost.total_seconds is None:
+            return cost.low, cost.high
+        steps = (cost.total_seconds - cost.one_time_seconds) / cost.step_seconds
+        return cost.one_time_seconds + steps * cost.low, cost.one_time_seconds + steps * cost.high
 
     @property
     def needed(self) -> str:
         """The memory that it needs, and of how much, where that is known."""
-        available = self.available_memory_bytes
+        available = self.cost.available_memory_bytes
         of = "" if available is None else f" of {format_bytes(available)}"
-        return f"needs {format_bytes(self.peak_memory_bytes)}{of}"
+        return f"needs {format_bytes(self.cost.peak_memory_bytes)}{of}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        cost = self.cost
+        return {
+            "machine": self.machine, "count": self.count, "gpu": self.gpu, "note": self.note, "device": cost.device,
+            "step_seconds": cost.step_seconds, "low": cost.low, "high": cost.high,
+            "one_time_seconds": cost.one_time_seconds, "job_seconds": cost.total_seconds, "dollars": cost.dollars,
+            "joules": cost.joules, "fits": cost.fits, "bounded_by": cost.bounded_by, "provenance": cost.provenance,
+            "verdict": self.verdict, "pareto": self.pareto, "reaches": self.reaches,
+            "devices": {name: asdict(device) for name, device in self.devices.items()},
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -113,21 +167,19 @@ class Fleet:
 
     def to_json(self) -> str:
         """Indented JSON, ending in a newline."""
-        told = {field.name: getattr(self, field.name) for field in fields(self)}
-        told["best"] = None if self.best is None else self.best.machine
-        told["rows"] = [
-            {name: getattr(row, name) for name in _TOLD}
-            | {"devices": {name: asdict(cost) for name, cost in row.devices.items()}}
-            for row in self.rows
-        ]
-        return json.dumps({"schema": SCHEMA, **told}, indent=2, allow_nan=False) + "\n"
+        values = {
+            "schema": SCHEMA, "rows": [row.to_dict() for row in self.rows], "workload": self.workload,
+            "objective": self.objective, "target": self.target, "unit": self.unit, "count": self.count,
+            "notes": self.notes, "best": None if self.best is None else self.best.machine,
+        }  # fmt: skip
+        return json.dumps(values, indent=2, allow_nan=False) + "\n"
 
     def __str__(self) -> str:
         return self.to_text()
 
     def to_text(self, *, width: int = 100, color: bool = False) -> str:
         """Text at most ``width`` columns wide; with ANSI codes only where ``color`` asks for them."""
-        explaining.load_rich()
+        load_rich()
         from rich.text import Text
 
         every = _lines(self.rows)
@@ -135,7 +187,7 @@ class Fleet:
         if len(shown) + SHOWN // 4 >= len(every):
             shown = every
         heads, cells = _columns(self, shown)
-        table = explaining.new_table("", heads)
+        table = new_table("", heads)
         table.title, table.padding = None, (0, 1, 0, 0)
         longest = max(len(name) for name, *_ in cells)
         for column, head in zip(table.columns, heads, strict=True):
@@ -148,7 +200,7 @@ class Fleet:
         if len(shown) < len(every):
             parts += [f"… and {len(every) - len(shown):,} more (--format json shows all)", ""]
         parts += [*_remarks(self, shown), *(f"- {note}" for note in self.notes)]
-        return explaining.plain(parts, width=width, color=color)
+        return plain(parts, width=width, color=color)
 
     def to_html(self) -> str:
         """One page without external parts. Raises PlacerError without jinja2 or vl-convert."""
@@ -156,14 +208,14 @@ class Fleet:
         heads, rows = _columns(self, every)
         of = f"a {self.unit}" if self.count is None else _of_how_many(self)
         title = f"Time and money of {_of_how_many(self)}" if _has_prices(self) else f"Time of {of}"
-        told = "Points are times, the lines beside them 90 % intervals."
+        explanation = "Points are times, the lines beside them 90 % intervals."
         if _has_prices(self):
-            told += " The dashed line joins the machines that no other one betters in time and money together."
+            explanation += " The dashed line joins the machines that no other one betters in time and money together."
         heads = [head.replace("\n", " ") for head in heads]
-        return explaining.render_page(_headline(self), _details(self), explaining.workload_line(self.workload), [
-            explaining.Section(title, told, plots=[("", _plot(self, every))]),
-            explaining.Section("Machines", heads=heads, rows=rows, strong=[0] if self.best else [], wordy=True),
-            explaining.Section("Notes", items=[*_remarks(self, every), *self.notes]),
+        return render_page(_headline(self), _details(self), workload_line(self.workload), [
+            Section(title, explanation, plots=[("", _plot(self, every))]),
+            Section("Machines", heads=heads, rows=rows, strong=[0] if self.best else [], wordy=True),
+            Section("Notes", items=[*_remarks(self, every), *self.notes]),
         ])  # fmt: skip
 
     def to_nfd(self) -> str:
@@ -179,7 +231,7 @@ class Fleet:
         facts = {"device": row.device}
         for key, seconds in zip(("us", "low-us", "high-us"), (row.seconds, *row.between), strict=True):
             facts[key] = str(max(round(seconds * 1e6), 1))
-        facts |= {"numbers": explaining.kind(row.device, row.provenance), "fits": str(row.fits).lower()}
+        facts |= {"numbers": kind(row.device, row.provenance), "fits": str(row.fits).lower()}
         name = _label(str(self.workload.get("target", "model")), LONGEST - len("placer..numbers"))
         lines = [f"# placer: {_what(self)} on {_called(row)}; times in microseconds"]
         lines += [f"{NAMESPACE}/placer.{name}.{key}={_label(value, LONGEST)}" for key, value in facts.items()]
@@ -198,22 +250,22 @@ class Fleet:
         lines = [f"# placer: {_what(self)} on {best.device} of {_called(best)}: {time}, 90% between {between}"]
         if best.device == "cpu":
             return "\n".join([*lines, "# No GPU is needed: no --gres."]) + "\n"
-        kind = _gres_type(best.gpu)
+        gres = _gres_type(best.gpu)
         lines.append("# The type of the GPU is the site's own name: sinfo -o %G lists them.")
-        lines.append(f"#SBATCH --gres=gpu:{kind}:1" if kind else "#SBATCH --gres=gpu:1")
+        lines.append(f"#SBATCH --gres=gpu:{gres}:1" if gres else "#SBATCH --gres=gpu:1")
         return "\n".join(lines) + "\n"
 
 
 def _lines(rows: Sequence[FleetRow]) -> list[FleetRow]:
     """The rows under names for people; one for all in a row whose numbers are the same, where these are many."""
-    found: list[FleetRow] = []
+    lines: list[FleetRow] = []
     for _, group in groupby(rows, key=lambda row: (row.devices, row.device)):
         alike = list(group)
         names = [f"{row.count:,} × {_called(row)}" if row.count > 1 else _called(row) for row in alike]
         if len(alike) > _NAMED:
             alike, names = alike[:1], [f"{sum(row.count for row in alike):,} like {_called(alike[0])}"]
-        found += [replace(row, machine=name) for row, name in zip(alike, names, strict=True)]
-    return found
+        lines += [replace(row, machine=name) for row, name in zip(alike, names, strict=True)]
+    return lines
 
 
 def _called(row: FleetRow) -> str:
@@ -229,7 +281,7 @@ def _called(row: FleetRow) -> str:
 
 def _short_gpu(gpu: str) -> str:
     """What people call a GPU: ``T4`` for a Tesla T4, ``RTX 4090`` for an NVIDIA GeForce RTX 4090."""
-    return next((found[0] for word in gpu.split() if (found := _MODEL.match(word))), without_maker(gpu))
+    return next((model[0] for word in gpu.split() if (model := _MODEL.match(word))), without_maker(gpu))
 
 
 def _of_how_many(fleet: Fleet) -> str:
@@ -271,15 +323,15 @@ def _headline(fleet: Fleet) -> str:
 
 def _details(fleet: Fleet) -> list[str]:
     """What bounds a step on the first machine; what the target is compared with, and how many machines reach it."""
-    found = []
-    if fleet.best is not None and (limit := LIMITS.get(fleet.best.bounded_by or "")):
-        found.append(f"A {fleet.unit} there is bounded by {limit}.")
+    details = []
+    if fleet.best is not None and (limit := LIMITS.get(fleet.best.cost.bounded_by or "")):
+        details.append(f"A {fleet.unit} there is bounded by {limit}.")
     if fleet.target is not None:
         what = f"one {fleet.unit}" if fleet.count is None else _of_how_many(fleet)
         reach = sum(row.count for row in fleet.rows if row.reaches and row.fits)
         machines = f"{reach:,} of {sum(row.count for row in fleet.rows):,} machines reach it"
-        found.append(f"Target: {format_duration(fleet.target)} for {what}; {machines}.")
-    return found
+        details.append(f"Target: {format_duration(fleet.target)} for {what}; {machines}.")
+    return details
 
 
 def _columns(fleet: Fleet, shown: Sequence[FleetRow]) -> tuple[list[str], list[list[str]]]:
@@ -290,26 +342,26 @@ def _columns(fleet: Fleet, shown: Sequence[FleetRow]) -> tuple[list[str], list[l
     heads += ["90% between", *([f"money{per}"] * priced), *([f"energy ~{per}"] * power), "verdict"]
     cells = []
     for row in shown:
-        name = f"{_mark(fleet, row)}{row.machine} {explaining.kind_mark(row.device, row.provenance)}".rstrip()
-        found = [name, row.device, format_duration(row.seconds), format_interval(*row.between, row.seconds)]
+        name = f"{_mark(fleet, row)}{row.machine} {kind_mark(row.device, row.provenance)}".rstrip()
+        line = [name, row.device, format_duration(row.seconds), format_interval(*row.between, row.seconds)]
         if priced:
-            found.append(_money(fleet, row))
+            line.append(_money(fleet, row))
         if power:
-            found.append("-" if row.joules is None else format_joules(row.joules * _many(fleet)))
-        cells.append([*found, row.verdict])
+            line.append("-" if row.joules is None else format_joules(row.joules * _many(fleet)))
+        cells.append([*line, row.verdict])
     return heads, cells
 
 
 def _remarks(fleet: Fleet, shown: Sequence[FleetRow]) -> list[str]:
     """What the marks, the money and the energy mean."""
-    found, power = [], fleet.objective == "energy"
-    known = ["time", *(["money"] if _has_prices(fleet) else []), *(["energy"] if power else [])]
-    if len(known) > 1:
-        found.append(f"* no other machine is better in {', '.join(known[:-1])} and {known[-1]} together.")
-    found += explaining.legend({f"{row.device}@{number}": row for number, row in enumerate(shown)})
+    remarks, power = [], fleet.objective == "energy"
+    dimensions = ["time", *(["money"] if _has_prices(fleet) else []), *(["energy"] if power else [])]
+    if len(dimensions) > 1:
+        remarks.append(f"* no other machine is better in {', '.join(dimensions[:-1])} and {dimensions[-1]} together.")
+    remarks += legend({f"{row.device}@{number}": row for number, row in enumerate(shown)})
     if power:
-        found.append("Energy (~) is an estimate from data sheets and predicted use, not a measurement.")
-    return found
+        remarks.append("Energy (~) is an estimate from data sheets and predicted use, not a measurement.")
+    return remarks
 
 
 def _plot(fleet: Fleet, rows: Sequence[FleetRow]) -> str:
@@ -322,13 +374,13 @@ def _plot(fleet: Fleet, rows: Sequence[FleetRow]) -> str:
     values: list[dict[str, Any]] = []
     for number, row in enumerate(shown):
         low, high = row.between
-        told = f", {_money(fleet, row)}" if priced else ""
+        money = f", {_money(fleet, row)}" if priced else ""
         values.append({
             "name": row.machine, "seconds": many * row.seconds / scale, "low": many * low / scale,
             "high": many * high / scale, "dollars": many * (row.dollars or 0.0), "pareto": priced and row.pareto,
             "label": row.machine if priced and (row.pareto or number < _LABELLED) else "",
-            "numbers": explaining.kind(row.device, row.provenance),
-            "what": f"{row.device} of {row.machine}: {format_duration(many * row.seconds)}{told}",
+            "numbers": kind(row.device, row.provenance),
+            "what": f"{row.device} of {row.machine}: {format_duration(many * row.seconds)}{money}",
         })  # fmt: skip
     ends = [value[end] for value in values for end in ("low", "high")]
     x = {"field": "seconds", "type": "quantitative", "title": f"time, {unit}", "axis": {"tickCount": 6},
@@ -341,7 +393,7 @@ def _plot(fleet: Fleet, rows: Sequence[FleetRow]) -> str:
     used = [name for name in _COLOURS if any(value["numbers"] == name for value in values)]
     colour = {"field": "numbers", "type": "nominal", "sort": None,
               "scale": {"domain": used, "range": [_COLOURS[name] for name in used]}}  # fmt: skip
-    return explaining.svg({
+    return svg({
         "data": {"values": values},
         "height": 380 if priced else {"step": 24},
         "encoding": {"x": x, "y": y},

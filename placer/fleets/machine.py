@@ -7,12 +7,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cache
 
-from placer import profile as profiles
 from placer.decision import current_profile, profile_named
 from placer.errors import UnknownCPU
 from placer.lazy import cached_property
 from placer.pricing import CLASSES, COPIED, CpuSpeeds, gpu_profile, on_other_cpu, on_sheet
-from placer.profile import Profile, named_cores
+from placer.profile import Profile, load_cached, named_cores, shipped_folder
 
 #: The shipped profile that stands for cloud servers: Sapphire Rapids at the clock that all its cores keep. By the data
 #: sheets, scalar work takes 1.2 to 1.3 times as long on Cascade Lake and Zen 2, as long on Ice Lake and Zen 3, and 0.85
@@ -78,10 +77,10 @@ class Machine:
     @property
     def sources(self) -> tuple[tuple[str, Profile], ...]:
         """Its devices, each with the profile that prices it."""
-        found = [(name, self.profile) for name in self.profile.devices() if name == "cpu" or not self.gpu]
+        devices = [(name, self.profile) for name in self.profile.devices() if name == "cpu" or not self.gpu]
         if self.gpu:
-            found += [(name, self.accelerated) for name in self.accelerated.devices()]
-        return tuple((name, profile) for name, profile in found if self.devices is None or name in self.devices)
+            devices += [(name, self.accelerated) for name in self.accelerated.devices()]
+        return tuple((name, profile) for name, profile in devices if self.devices is None or name in self.devices)
 
 
 def machine_named(text: str, cpu: Profile | None = None) -> Machine:
@@ -91,12 +90,12 @@ def machine_named(text: str, cpu: Profile | None = None) -> Machine:
     (``c5.12xlarge``) those of its vCPUs. Raises ProfileError, UnknownGPU where nothing is called so.
     """
     beside = cpu or current_profile()
-    found = profile_named(text, beside)
-    gpu = next((fit.gpu for fit in found.fits if fit.gpu and not fit.families), "")
-    if gpu and "cpu" not in found.devices():
+    profile = profile_named(text, beside)
+    gpu = next((fit.gpu for fit in profile.fits if fit.gpu and not fit.families), "")
+    if gpu and "cpu" not in profile.devices():
         return gpu_beside(gpu, beside)
-    note = f"calibrated {found.created[:10]}" if found.created else "; ".join(found.warnings)
-    return Machine(text, found, note=note)
+    note = f"calibrated {profile.created[:10]}" if profile.created else "; ".join(profile.warnings)
+    return Machine(text, profile, note=note)
 
 
 def gpu_beside(gpu: str, cpu: Profile) -> Machine:
@@ -139,9 +138,10 @@ def cpu_class(vcpus: float, memory_gb: float | None = None) -> Profile:
 @cache
 def _class(vcpus: float, memory_gb: float | None) -> Profile:
     if memory_gb is not None:
-        known = _class(vcpus, None)  # its fits, two megabytes, are those of every amount of memory
-        return replace(known, fingerprint={**known.fingerprint, "memory_bytes": int(memory_gb * 2**30)})
-    server = profiles.load_cached(profiles.shipped_folder() / f"{SERVER}.json")  # a user's profile may have its name
+        without_memory = _class(vcpus, None)  # its fits, two megabytes, are those of every amount of memory
+        memory = {"memory_bytes": int(memory_gb * 2**30)}
+        return replace(without_memory, fingerprint={**without_memory.fingerprint, **memory})
+    server = load_cached(shipped_folder() / f"{SERVER}.json")  # a user's profile may have its name
     cores, share = max(vcpus / VCPUS_PER_CORE, 1.0), min(vcpus, 1.0)
     threads = math.ceil(cores)
     measured, kind = server.fit("cpu", 1), CLASSES["x86-avx512"]

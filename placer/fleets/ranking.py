@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
-from placer import profile as profiles
 from placer.decision import (
     ABOUT_THE_SAME,
     JOB,
     OBJECTIVES,
     SAME,
     Candidate,
+    Candidates,
     Objective,
     Point,
-    PricedPart,
+    Question,
     Traced,
+    answer,
     decide,
+    lines_of_reasons,
     pareto,
-    price,
-    told_left_out,
     trace_parts,
     trade,
-    whole,
 )
 from placer.errors import PlacerError, ProfileError
 from placer.fleets.answer import LIMITS, Fleet, FleetRow
 from placer.fleets.machine import Machine, machine_named
 from placer.pricing import Cost
+from placer.profile import default_threads
 from placer.units import format_ratio
 from placer.workload import Job, Workload, check_choice, make_workload
 
@@ -62,31 +62,31 @@ def fleet(
     for one in given:
         if not isinstance(one, (Machine, str)):
             raise TypeError(f"a machine is a placer.Machine, or the name of a profile or a GPU, not {one!r}")
-    what = work_of(model, batch, **workload)
-    found = [machine_named(one) if isinstance(one, str) else one for one in given]
-    return compare(what, found, objective=objective, target=target)
+    work = work_of(model, batch, **workload)
+    named = [machine_named(one) if isinstance(one, str) else one for one in given]
+    return rank(work, named, objective=objective, target=target)
 
 
 def work_of(
-    what: Callable[..., Any] | Workload | Job | Traced, batch: Any = None, **workload: Any
+    model: Callable[..., Any] | Workload | Job | Traced, batch: Any = None, **workload: Any
 ) -> Workload | Job | Traced:
     """A model or a step as a workload; what is one already takes no other arguments. Raises ValueError, TypeError."""
-    if not isinstance(what, (Workload, Job, Traced)):
-        return make_workload(what, batch, **workload)
+    if not isinstance(model, (Workload, Job, Traced)):
+        return make_workload(model, batch, **workload)
     asked = sorted(name for name, value in workload.items() if value is not None and (name, value) != ("data", "host"))
     if batch is not None or asked:
-        given = ", ".join(["batch"] * (batch is not None) + asked)
-        raise ValueError(f"a {type(what).__name__} says what to run already: leave out {given}")
-    return what
+        names = ", ".join(["batch"] * (batch is not None) + asked)
+        raise ValueError(f"a {type(model).__name__} says what to run already: leave out {names}")
+    return model
 
 
-def traced(what: Workload | Job | Traced) -> Traced:
+def traced(work: Workload | Job | Traced) -> Traced:
     """What does not depend on the machine: a trace of every step. Raises TraceError."""
-    return what if isinstance(what, Traced) else trace_parts(what)
+    return work if isinstance(work, Traced) else trace_parts(work)
 
 
-def compare(
-    what: Workload | Job | Traced, machines: Sequence[Machine], *, objective: str = "time", target: float | None = None
+def rank(
+    work: Workload | Job | Traced, machines: Sequence[Machine], *, objective: str = "time", target: float | None = None
 ) -> Fleet:
     """``fleet`` of work that was traced, or can be. Machines of one kind are priced once.
 
@@ -104,61 +104,52 @@ def compare(
         raise ValueError(f"target must be seconds above 0, not {target!r}")
     if not machines:
         raise ValueError("machines is empty: name at least one profile, GPU or machine to compare")
-    known = traced(what)
+    steps = traced(work)
     alike: dict[Hashable, list[Machine]] = {}
     for machine in machines:
         alike.setdefault((machine.kind, machine.price), []).append(machine)
-    on = known.obstacles.on
+    on = steps.obstacles.on
     lacking = {name: why for one in machines for name, _ in one.sources if (why := on(name, here=False)) is not None}
     rows: dict[Hashable, FleetRow] = {}
     left_out: dict[str, list[str]] = {}
     priced: dict[tuple[str, int], Cost] = {}  # by device and profile: machines share CPUs
     for kind, members in alike.items():
         try:
-            costs = _costs(known, members[0], priced, lacking)
+            costs = _costs(steps, members[0], priced, lacking)
         except ProfileError as error:
             left_out.setdefault(str(error), []).extend(machine.name for machine in members)
         else:
-            best = _best_device(costs, known.repeats, objective, target)
+            best = _best_device(costs, steps.repeats, objective, target)
             reaches = None if target is None else costs[best].seconds <= target
-            rows[kind] = FleetRow(**_values(costs[best]), machine="", count=1, devices=costs, reaches=reaches)
-    notes = tuple(f"{', '.join(names)} left out: {why}" for why, names in left_out.items()) + told_left_out(lacking)
+            rows[kind] = FleetRow(costs[best], machine="", count=1, devices=costs, reaches=reaches)
+    notes = tuple(f"{', '.join(names)} left out: {why}" for why, names in left_out.items()) + lines_of_reasons(lacking)
     if not rows:
         raise PlacerError(f"no machine could be priced: {'; '.join(notes)}")
-    each = (
+    in_order = [
         replace(row, machine=machine.name, count=machine.count, gpu=machine.gpu, note=machine.note)
         for kind, row in ranked(rows, objective, target).items()
         for machine in alike[kind]
-    )
-    unit = "job" if known.unit is JOB else "step"
-    return Fleet(tuple(each), known.facts, objective, target, unit, known.repeats, notes)
+    ]
+    unit = "job" if steps.unit is JOB else "step"
+    return Fleet(tuple(in_order), steps.facts, objective, target, unit, steps.repeats, notes)
 
 
 def _costs(
-    known: Traced, machine: Machine, priced: dict[tuple[str, int], Cost], lacking: Mapping[str, str]
+    steps: Traced, machine: Machine, priced: dict[tuple[str, int], Cost], lacking: Mapping[str, str]
 ) -> dict[str, Cost]:
     """The step or the job on each device of a machine but those ``lacking`` something. Raises ProfileError."""
-    found: dict[str, Cost] = {}
+    costs: dict[str, Cost] = {}
     for device, profile in machine.sources:
         if device in lacking:
             continue
         key = device, id(profile)
         if key not in priced:
-            candidate = Candidate(device, device, profile, profiles.default_threads(profile))
-            parts = [
-                PricedPart(part.name, part.count, {device: price(part, candidate)}, {}, part.model)
-                for part in known.parts
-            ]
-            priced[key] = whole(parts, known.unit, known.repeats)[device]
-        found[device] = Cost(**{**_values(priced[key]), "dollars_per_hour": machine.price})
-    if not found:
+            candidate = Candidate(device, device, profile, default_threads(profile))
+            priced[key] = answer(Question(steps, Candidates((candidate,), profile))).costs[device]
+        costs[device] = replace(priced[key], dollars_per_hour=machine.price)
+    if not costs:
         raise ProfileError("no device there can run it")
-    return found
-
-
-def _values(cost: Cost) -> dict[str, Any]:
-    """A cost without the prices of its ops."""
-    return {field.name: getattr(cost, field.name) for field in fields(Cost)}
+    return costs
 
 
 def _best_device(costs: Mapping[str, Cost], count: int | None, objective: str, target: float | None) -> str:
@@ -178,7 +169,8 @@ def ranked(
     first = rows[order[0]]
     if objective == "time" and target is None and first.dollars is not None:
         # The cheapest of those whose times are the same, as far as predictions tell.
-        near = [n for n in order if rows[n].fits == first.fits and rows[n].seconds <= (1.0 + SAME) * first.seconds]
+        alike = [name for name in order if rows[name].fits == first.fits]
+        near = [name for name in alike if rows[name].seconds <= (1.0 + SAME) * first.seconds]
         cheapest = min(near, key=lambda name: _or_infinity(rows[name].dollars))
         order = [cheapest, *(name for name in order if name != cheapest)]
     best = rows[order[0]]
@@ -217,13 +209,13 @@ def _verdict(row: FleetRow, best: FleetRow, objective: str, target: float | None
     if not row.fits:
         return f"does not fit: {row.needed}"
     if row.reaches is False and target is not None:
-        limit = LIMITS.get(row.bounded_by or "", "")
+        limit = LIMITS.get(row.cost.bounded_by or "", "")
         by = f", bounded by {limit}" if limit else ""
         return f"{format_ratio(row.seconds / target)} the target{by}"
     if row is not best:
-        own, others = Point("", *_amounts(row, objective)), Point("", *_amounts(best, objective))
-        return trade(own, others) or ABOUT_THE_SAME
-    aim, known = _aim(row, objective), _amount(row, objective) is not None
+        point, best_point = Point("", *_amounts(row, objective)), Point("", *_amounts(best, objective))
+        return trade(point, best_point) or ABOUT_THE_SAME
+    aim, amount_is_known = _aim(row, objective), _amount(row, objective) is not None
     if target is not None:
-        return f"{_BEST[aim]} that reaches the target" if known else "reaches the target"
-    return _BEST[aim] if known else f"no {'price' if aim == 'cost' else 'power'} is known"
+        return f"{_BEST[aim]} that reaches the target" if amount_is_known else "reaches the target"
+    return _BEST[aim] if amount_is_known else f"no {'price' if aim == 'cost' else 'power'} is known"

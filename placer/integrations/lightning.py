@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 import placer
-from placer.answer import Placement
 from placer.errors import PlacerWarning, first_line
 from placer.integrations import loops
+from placer.placed import Placement
 from placer.workload import strict
 
 # Two packages hold the same library, and a trainer takes callbacks of its own one: the one that the script imported.

@@ -20,8 +20,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import placer
-from placer.answer import Placement
 from placer.errors import TraceError, first_line
+from placer.placed import Placement
 from placer.tracing import child
 from placer.workload import Loading, is_stream, measure_loading, same_order
 

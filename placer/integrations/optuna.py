@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import placer
-from placer.answer import Placement
+from placer.placed import Placement
 
 
 def choose(trial: Any, model: Any, batch: Any = None, **workload: Any) -> Placement:

@@ -24,7 +24,7 @@ from placer import machine
 from placer import profile as profiles
 from placer.decision import Traced
 from placer.errors import PlacerError, ProfileError, UnknownGPU, first_line
-from placer.fleets import Fleet, Machine, compare, cpu_class, work_of
+from placer.fleets import Fleet, Machine, cpu_class, rank, work_of
 from placer.integrations.on_node import ENVIRONMENT, calibrated_here
 from placer.profile import Profile, read_regular
 from placer.units import format_count, format_duration
@@ -425,7 +425,7 @@ def choose_node(
         raise PlacerError("no node of the cluster is alive and takes tasks that ask for a CPU or a GPU")
     work = work_of(model, batch, **workload)
     machines = [group.machine for group in groups.values()]
-    fleet = compare(work, machines, objective=objective, target=target)
+    fleet = rank(work, machines, objective=objective, target=target)
     if fleet.best is None:
         first = fleet.rows[0]
         raise PlacerError(f"no node will do: {first.device} of {first.machine} comes closest ({first.verdict})")

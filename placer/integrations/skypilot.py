@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.errors import PlacerError, PlacerWarning, UnknownGPU
-from placer.fleets import Machine, compare, cpu_class, traced, work_of
+from placer.fleets import Machine, cpu_class, rank, traced, work_of
 from placer.profile import find_gpu
 from placer.workload import Job, Workload, check_choice
 
@@ -89,7 +89,7 @@ def estimator(
     def priced(gpu: str, vcpus: float) -> float:
         name = gpu or f"{vcpus:g} vCPUs"
         try:
-            devices = compare(work, [Machine(name, cpu_class(vcpus), gpu=gpu)]).rows[0].devices
+            devices = rank(work, [Machine(name, cpu_class(vcpus), gpu=gpu)]).rows[0].devices
         except PlacerError as error:
             tell(f"{name} takes NEVER: {error}")
             return NEVER

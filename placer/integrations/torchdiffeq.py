@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 import placer
-from placer.answer import Placement
+from placer.placed import Placement
 
 #: Arguments of ``odeint``.
 _SOLVER = ("rtol", "atol", "method", "options")

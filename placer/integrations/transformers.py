@@ -18,9 +18,9 @@ from transformers import TrainerCallback, TrainingArguments, default_data_collat
 
 import placer
 from placer import machine
-from placer.answer import Placement
 from placer.decision import ranks
 from placer.integrations import loops
+from placer.placed import Placement
 
 #: What the Trainer's loops cost around a step with an update, one without, and one of evaluation, in Python functions
 #: of average length. Version 5.23 enters 630, 80 and 105, and the last two run small ops of their own.

@@ -15,10 +15,8 @@ from placer.profile.profile import (
     changed_fields,
     check_fresh,
     default_threads,
-    describe,
     dissimilarity,
     memory_of,
-    notes,
     stale_fields,
 )
 from placer.profile.regular import open_regular, read_regular
@@ -44,9 +42,9 @@ from placer.profile.store import (
 __all__ = [
     "Cores", "CpuSheet", "DataSheet", "DeviceFit", "FamilyFit", "Instance", "OLDEST_SCHEMA", "PUBLISHED_MPS",
     "Profile", "SAME_CLASS_WITHIN", "SCHEMA", "Sample", "changed_fields", "check_fresh", "check_name",
-    "check_source", "check_target", "cpus", "data_home", "default_path", "default_threads", "describe",
+    "check_source", "check_target", "cpus", "data_home", "default_path", "default_threads",
     "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported", "knowledge", "load",
-    "load_cached", "locate", "memory_of", "named_cores", "named_path", "notes", "open_regular", "profiles_folder",
+    "load_cached", "locate", "memory_of", "named_cores", "named_path", "open_regular", "profiles_folder",
     "read_regular", "replace_file", "reported_gpu", "save", "sheet_of", "shipped", "shipped_facts",
     "shipped_folder", "stale_fields", "working_file",
 ]  # fmt: skip

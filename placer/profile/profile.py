@@ -166,6 +166,19 @@ class Profile:
         """Whether other machines' numbers stand in for those of a device."""
         return any(fit.estimated for fit in self.fits)
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the numbers were measured on, as plain values."""
+        names = ("cpu", "cores", "memory_bytes", "accelerators", "torch", "threads")
+        machine_facts = {name: self.fingerprint[name] for name in names if name in self.fingerprint}
+        return {**machine_facts, "calibrated": self.created, "profile": self.name}
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader should know about the profile itself."""
+        unfinished = () if self.complete else ("calibration did not finish; run: placer calibrate",)
+        return (*unfinished, *self.warnings)
+
     def devices(self) -> tuple[str, ...]:
         """The calibrated devices, in the order they were fitted."""
         return tuple(dict.fromkeys(fit.device for fit in self.fits))
@@ -213,19 +226,6 @@ def check_fresh(profile: Profile) -> None:
     """Raise ProfileStale, naming the fields, if the machine changed since calibration."""
     if changed := changed_fields(profile):
         raise ProfileStale(f"the machine changed since calibration ({'; '.join(changed)}); run: placer calibrate")
-
-
-def describe(profile: Profile) -> dict[str, Any]:
-    """What the numbers were measured on, as plain values."""
-    known = ("cpu", "cores", "memory_bytes", "accelerators", "torch", "threads")
-    facts = {key: profile.fingerprint[key] for key in known if key in profile.fingerprint}
-    return {**facts, "calibrated": profile.created, "profile": profile.name}
-
-
-def notes(profile: Profile) -> tuple[str, ...]:
-    """What a reader should know about the profile itself."""
-    unfinished = () if profile.complete else ("calibration did not finish; run: placer calibrate",)
-    return (*unfinished, *profile.warnings)
 
 
 def memory_of(profile: Profile, device: str) -> int | None:

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from placer import explanation as explaining
 from placer import machine
+from placer.decision import traced_step
 from placer.errors import PlacerError, first_line
 from placer.explanation import Explanation
 from placer.pricing import Cost
 from placer.printable import printable
-from placer.question import explain_workload
+from placer.question import ask, explained
 from placer.run.watcher import SeenModel
 from placer.tracing import Trace
 from placer.units import format_seconds
@@ -68,9 +69,8 @@ def _answer(seen: SeenModel, profile: Any, what_if: str | None, explain: bool) -
     if inputs.plain and module is not None:  # other steps of it, for advice, can be traced
         workload = replace(workload, target=module)
     try:
-        explanation = explain_workload(
-            workload, None, "keep", profile, what_if or (), advice=explain, trace=inputs.trace
-        )
+        question = ask(traced_step(workload, inputs.trace), profile=profile, what_if=what_if or ())
+        explanation = explained(question, advice=explain)
     except Exception as error:  # noqa: BLE001 - the script has ended well; one model without a price is one line
         kind = "" if isinstance(error, PlacerError) else f"{type(error).__name__}: "
         return Answer(seen, reason=kind + first_line(error))

@@ -182,6 +182,17 @@ def check_available(names: Iterable[str], what: str = "devices") -> None:
             raise ValueError(f"{what}: {name!r} is not on this machine; accepted: {', '.join(available)}")
 
 
+def check_devices_here(devices: Any, own: str | None) -> tuple[str, ...] | None:
+    """The devices of this machine to choose from; None: all. Raises ValueError or TypeError.
+
+    ``own`` is the accelerator of this rank of a distributed run: beside the CPU it is all there is for it.
+    """
+    names = check_devices(devices, own)
+    if names is not None:
+        check_available(names)
+    return names if names is not None or own is None else ("cpu", own)
+
+
 def check_choice(name: str, value: Any, accepted: tuple[str, ...]) -> str:
     """One of a few words, or ValueError."""
     if not isinstance(value, str) or value not in accepted:

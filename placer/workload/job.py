@@ -87,7 +87,6 @@ class Job:
     Args:
         parts: the ``Part`` objects, in the order in which they run.
         repeats: how often the job runs; one-time costs are spread over that. None: a long run.
-        apart: whether ``placer.choose`` may put parts on different devices.
 
     Raises:
         ValueError, TypeError: no part, two of one name, or a wrong argument.
@@ -95,9 +94,8 @@ class Job:
 
     parts: tuple[Part, ...]
     repeats: int | None = None
-    apart: bool = False
 
-    def __init__(self, parts: Iterable[Part], *, repeats: int | None = None, apart: bool = False) -> None:
+    def __init__(self, parts: Iterable[Part], *, repeats: int | None = None) -> None:
         found = (parts,) if isinstance(parts, Part) else tuple(parts)
         for part in found:
             if not isinstance(part, Part):
@@ -108,11 +106,8 @@ class Job:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"two parts of a job are called {twice!r}: give each a name of its own")
-        if not isinstance(apart, bool):
-            raise TypeError(f"apart must be True or False, not {apart!r}")
         object.__setattr__(self, "parts", found)
         object.__setattr__(self, "repeats", check_count("repeats", repeats))
-        object.__setattr__(self, "apart", apart)
 
     def part(self, name: str) -> Part:
         """The part of this name. Raises ValueError where there is none, naming those there are."""
@@ -125,7 +120,7 @@ class Job:
         """The same job with another part in place of the one of its name."""
         self.part(changed.name)
         parts = (changed if part.name == changed.name else part for part in self.parts)
-        return Job(parts, repeats=self.repeats, apart=self.apart)
+        return Job(parts, repeats=self.repeats)
 
     @property
     def modules(self) -> tuple[nn.Module, ...]:

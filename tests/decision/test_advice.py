@@ -12,7 +12,7 @@ from torch import nn
 
 import placer
 from placer import profile
-from placer.decision import compare, gather, trace_parts
+from placer.decision import Question, answer, gather, trace_parts
 from placer.decision.advice import (
     LEAST_GAIN,
     advise,
@@ -36,9 +36,9 @@ def recorded() -> Profile:
 
 
 def advice(model: nn.Module, shape: Any, known: Profile, **values: Any) -> dict[str, Advice]:
-    traced, candidates = trace_parts(make_workload(model, shape, **values)), gather(known, None, here=False)
-    table = compare(traced, candidates)
-    found = advise(traced, table, table.decide(), candidates)
+    traced = trace_parts(make_workload(model, shape, **values))
+    question = Question(traced, gather(known, None, here=False))
+    found = advise(traced, question, answer(question))
     assert [row.gain for row in found] == sorted((row.gain for row in found), reverse=True)
     assert all(row.gain >= LEAST_GAIN for row in found)
     return {row.kind: row for row in found}

@@ -20,7 +20,8 @@ from placer.decision.candidates import (
     residence,
     unusable,
 )
-from placer.decision.comparison import compare, trace_parts, workload_key
+from placer.decision.pipeline import Question, answer
+from placer.decision.steps import workload_key
 from placer.errors import ProfileError, ProfileMissing
 from placer.pricing import Residence, gpu_profile
 from placer.profile import Profile, default_path
@@ -127,7 +128,7 @@ def test_a_device_that_cannot_be_used_is_left_out_and_the_reason_says_why(
     assert (devices_of(found), found.left_out) == (("cpu", "cuda:1"), {"cuda": NO_KERNEL})
     with pytest.raises(ProfileError, match=r"cuda cannot be used here \(RuntimeError: CUDA error: no kernel"):
         gather(profile, ("cuda",), here=True)
-    table = compare(trace_parts(make_workload(nn.Linear(4, 2), (3, 4), mode="train")), found)
+    table = answer(Question(make_workload(nn.Linear(4, 2), (3, 4), mode="train"), found))
     told = f"cuda is left out: {NO_KERNEL}"
     assert table.decide().reason.endswith(f"; {told}")
     assert told in table.notes
@@ -177,9 +178,9 @@ def test_devices_of_another_machine_have_nothing_to_do_with_this_one(
 ) -> None:
     here.kinds, here.current, here.free = (SMALL,), "cuda", {"cuda": 1}
     workload = make_workload(nn.Linear(84, 4), (8, 84))
-    traced = trace_parts(workload)
-    mine = compare(traced, gather(handmade_profile, None, here=True)).costs["cuda"]
-    other = compare(traced, gather(handmade_profile, None, here=False)).costs["cuda"]
+    mine, other = (
+        answer(Question(workload, gather(handmade_profile, None, here=here))).costs["cuda"] for here in (True, False)
+    )
     assert not mine.fits
     assert other.fits
     assert other.one_time_seconds > mine.one_time_seconds
@@ -235,7 +236,7 @@ def test_a_bound_model_stays_whatever_was_asked_for(here: Machine, handmade_prof
         gather(profile, ["cuda"], here=True, modules=[model])
     assert usual(model, ("cuda",)) == ("cpu", f"cpu: {QUANTIZED} (why)")
     found = gather(profile, None, here=True, modules=[model])
-    table = compare(trace_parts(make_workload(model, (4, 10), mode="infer")), found)
+    table = answer(Question(make_workload(model, (4, 10), mode="infer"), found))
     assert table.left_out == (f"cuda, cuda:1 are left out: {QUANTIZED}",)
 
 
@@ -259,10 +260,8 @@ def test_what_a_step_uses_is_held_where_it_is() -> None:
 
 
 def named(profile: Profile, devices: Sequence[str] | None = None, **values: Any) -> list[str]:
-    found = compare(
-        trace_parts(make_workload(nn.Linear(8, 8), (4, 8), mode="train")),
-        gather(profile, devices, here=False, **values),
-    ).costs
+    workload = make_workload(nn.Linear(8, 8), (4, 8), mode="train")
+    found = answer(Question(workload, gather(profile, devices, here=False, **values))).costs
     assert all(prediction.device == name for name, prediction in found.items())
     return list(found)
 
@@ -271,12 +270,12 @@ def test_devices_of_other_profiles_have_names_of_their_own(handmade_profile: Pro
     lab, unnamed = (replace(handmade_profile, name=name) for name in ("/somewhere/lab.json", ""))
     assert named(handmade_profile, what_if=[lab]) == ["cpu", "cuda", "cuda@lab"]
     assert named(handmade_profile, ("cpu",), what_if=[gpu_profile("T4")]) == ["cpu", "cuda@Tesla T4"]
-    found = named(handmade_profile, ("cpu",), beside=(lab, unnamed))
+    found = named(handmade_profile, ("cpu",), others=(lab, unnamed))
     assert found == ["cpu", "cpu@lab", "cuda@lab", "cpu@profile", "cuda@profile"]
     assert named(handmade_profile, ("cpu",), what_if=[replace(lab, fits=lab.fits[:1])]) == ["cpu", "cpu@lab"]
     paths = ("/runs/a/profile", "/runs/b/profile", "b/profile", "/runs/lab", "profile", "profile")
-    beside = tuple(replace(handmade_profile, name=f"{path}.json", fits=handmade_profile.fits[:1]) for path in paths)
-    assert named(handmade_profile, ("cpu",), beside=beside) == [
+    others = tuple(replace(handmade_profile, name=f"{path}.json", fits=handmade_profile.fits[:1]) for path in paths)
+    assert named(handmade_profile, ("cpu",), others=others) == [
         "cpu", "cpu@a/profile", "cpu@runs/b/profile", "cpu@b/profile", "cpu@lab", "cpu@profile", "cpu@profile (2)",
     ]  # fmt: skip
 

@@ -17,10 +17,9 @@ from competing import compete
 from torch import Tensor, nn
 
 import placer
-from placer import machine
 from placer.decision import history, measured
-from placer.decision.comparison import PricedPart, Table
-from placer.decision.measured import BUSY, Seen, race, shared_function, step_on, with_occupied, with_race, with_seen
+from placer.decision.measured import StepTime, race, shared_function, step_on, with_measured, with_recorded
+from placer.decision.table import PricedPart, Table
 from placer.pricing import Prediction
 from placer.profile import Profile
 from placer.workload import Workload, make_workload
@@ -95,7 +94,7 @@ def test_entries_that_say_nothing_usable_are_passed_over(change: dict[str, Any],
     measured.record({**GOOD, "device": "cuda", "threads": 1})
     measured.record(GOOD)
     history.record({**GOOD, "hardware": measured.hardware("cpu"), "step_seconds": 1.1, **change})
-    assert measured.lookup("key", predictions) == {"cuda": Seen(1.0, 0.9, 1.2), "cpu": Seen(1.0, 0.9, 1.2)}
+    assert measured.lookup("key", predictions) == {"cuda": StepTime(1.0, 0.9, 1.2), "cpu": StepTime(1.0, 0.9, 1.2)}
     assert measured.lookup("other", predictions) == {}
 
 
@@ -225,7 +224,7 @@ TableOf = Callable[..., Table]
 def table_of(handmade_profile: Profile) -> TableOf:
     def made(*predictions: Prediction, repeats: int | None = None) -> Table:
         found = {p.device: p for p in predictions}
-        return Table((PricedPart("", 1, found, {}, key="key"),), found, handmade_profile, {}, repeats, notes=("known",))
+        return Table((PricedPart("", 1, found, {}, key="key"),), handmade_profile, {}, repeats, notes=("known",))
 
     return made
 
@@ -240,9 +239,9 @@ def raced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """The devices of every race, in which the GPU is the faster one, and the threads that it ran with."""
     seen: list[tuple[str, ...]] = []
 
-    def race(_: Workload, devices: tuple[str, ...]) -> dict[str, Seen]:
+    def race(_: Workload, devices: tuple[str, ...]) -> dict[str, StepTime]:
         seen.append((*devices, str(torch.get_num_threads())))
-        return {name: Seen(1.0, 0.9, 1.1) if name == "cuda" else Seen(2.0, 1.9, 2.1) for name in devices}
+        return {name: StepTime(1.0, 0.9, 1.1) if name == "cuda" else StepTime(2.0, 1.9, 2.1) for name in devices}
 
     monkeypatch.setattr(measured, "race", race)
     return seen
@@ -256,11 +255,11 @@ def test_only_what_could_turn_out_otherwise_is_raced(
     full = table_of(replace(cpu, fits=False), make_prediction("cuda", 9.0, fits=False))
     beside = table_of(cpu, make_prediction("cuda", 1.2, fits=False))
     for table, measure in ((table_of(cpu), "always"), (beside, "always"), (full, "always"), (clear, "unsure")):
-        assert with_race(table, workload, measure) is table
+        assert with_measured(table, workload, measure) is table
     assert raced == []
     touching = make_prediction("cuda", 3.0, low=cpu.high)
-    assert with_race(table_of(cpu, touching), workload, "unsure").measured
-    assert with_race(clear, workload, "always").measured
+    assert with_measured(table_of(cpu, touching), workload, "unsure").predicted is not None
+    assert with_measured(clear, workload, "always").predicted is not None
     assert [devices[:2] for devices in raced] == [("cpu", "cuda")] * 2
 
 
@@ -269,8 +268,8 @@ def test_a_race_decides_and_says_so(
 ) -> None:
     threads = torch.get_num_threads()
     table = table_of(make_prediction("cpu", 1.0), make_prediction("cuda", 1.1))
-    after = with_race(table, workload, "unsure")
-    assert (table.decide().device, after.decide().device, after.measured) == ("cpu", "cuda", True)
+    after = with_measured(table, workload, "unsure")
+    assert (table.decide().device, after.decide().device, after.predicted) == ("cpu", "cuda", table)
     assert after.decide().reason.endswith("(measured)")
     assert {name: p.step_seconds for name, p in after.costs.items()} == {"cpu": 2.0, "cuda": 1.0}
     assert "were measured on this machine" in after.parts[0].notes[0]
@@ -306,37 +305,21 @@ def test_what_cannot_be_raced_keeps_what_was_predicted(
     net: nn.Module, said: str, table_of: TableOf, make_prediction: Make
 ) -> None:
     table = table_of(make_prediction("cpu", 1.0), make_prediction("cpu:0", 1.1))
-    after = with_race(table, make_workload(net, (3, 4)), "always")
-    assert (after.decide(), after.costs, after.measured) == (table.decide(), table.costs, False)
+    after = with_measured(table, make_workload(net, (3, 4)), "always")
+    assert (after.decide(), after.costs, after.predicted) == (table.decide(), table.costs, None)
     assert after.notes[1].startswith(f"the real step was not timed: {said}")
 
 
 def test_what_was_seen_takes_the_place_of_what_was_predicted(table_of: TableOf, make_prediction: Make) -> None:
     cpu = make_prediction("cpu", 1.0, one_time_seconds=0.5, steps=10)
     table = table_of(cpu, make_prediction("cuda", 1.1), repeats=10)
-    assert with_seen(table) is table
+    assert with_recorded(table) is table
     measured.record({**GOOD, "step_seconds": 3.0, "low": 2.0, "high": 4.0})
-    after = with_seen(table)
+    after = with_recorded(table)
     assert (table.decide().device, after.decide().device, len(after.parts[0].notes)) == ("cpu", "cuda", 1)
     assert after.decide().reason.endswith("(recorded in earlier runs on cpu)")
     found = after.costs["cpu"]
     assert (found.low, found.high, found.total_seconds) == (2.0, 4.0, 0.5 + 10 * 3.0)
     assert sum(found.components.values()) == pytest.approx(3.0)
-    raced = replace(table, measured=True)
-    assert with_seen(raced) is raced
-
-
-def test_accelerators_that_others_keep_busy_are_named(
-    table_of: TableOf, make_prediction: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shares: dict[str, float | None] = {"cuda": 0.9, "cuda:1": 0.9, "cuda:2": 0.1, "cuda:3": BUSY, "mps": None}
-    monkeypatch.setattr(machine, "utilization", shares.__getitem__)
-    monkeypatch.setattr(machine, "has_context", lambda device: device == "cuda:1")  # this process uses it
-    names = ("cpu", "cpu:0", "cuda@server", *shares)
-    table = table_of(*(make_prediction(name, 1e-3) for name in names))
-    after = with_occupied(table)
-    assert [text.split(",")[0] for text in after.occupied] == [
-        "cuda is 90% busy with other jobs", "cuda:3 is 50% busy with other jobs",
-    ]  # fmt: skip
-    assert after.notes == ("known", *after.occupied)
-    assert after.decide().reason == "; ".join((table.decide().reason, *after.occupied))
+    raced = replace(table, predicted=table)
+    assert with_recorded(raced) is raced

@@ -74,7 +74,7 @@ def test_another_schema_or_a_torn_entry_is_refused(two: Explanation, change: dic
 
 def test_layers_and_ops_add_up_to_the_compute_of_each_device(two: Explanation) -> None:
     for name, device in two.devices.items():
-        for rows in (two.layers, two.ops, two.folded(1).layers):
+        for rows in (two.layers, two.ops):
             total = math.fsum(row.devices[name] for row in rows)
             assert total == pytest.approx(device.components["compute"], rel=1e-12)
     assert [(row.name, row.phase) for row in two.layers] == [
@@ -84,7 +84,6 @@ def test_layers_and_ops_add_up_to_the_compute_of_each_device(two: Explanation) -
         ("last", "forward"),
         ("last", "optimizer"),
     ]
-    assert {row.name for row in two.folded(1).layers} == {"block", "last"}
 
 
 def test_a_job_adds_up_from_its_parts(handmade_profile: Profile) -> None:

@@ -12,9 +12,9 @@ from explained import explained
 from torch import nn
 
 import placer
-from placer.answer import Placement
 from placer.decision import Decision
 from placer.explanation import Turn
+from placer.placed import Placement
 from placer.pricing import Prediction
 
 Make = Callable[..., Prediction]

@@ -15,10 +15,12 @@ from explained import explained
 from torch import nn
 
 import placer
+from placer.decision import Question, answer, gather
 from placer.errors import PlacerError
 from placer.explanation import Advice, Explanation, Sweep
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
+from placer.workload import make_workload
 
 pytest.importorskip("jinja2")
 pytest.importorskip("vl_convert")
@@ -80,12 +82,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Page]:
 def test_the_page_opens_and_zooms(page: chromium.Page, handmade_profile: Profile, tmp_path: Path) -> None:
     block = nn.Sequential(nn.Linear(64, 64), nn.ReLU())
     net = nn.Sequential(*[nn.Sequential(block, nn.LayerNorm(64)) for _ in range(8)])
-    rows = {size: placer.explain(net, (size, 64), profile=handmade_profile) for size in (8, 512)}
+    candidates = gather(handmade_profile, None, here=False)
+    rows = {size: answer(Question(make_workload(net, (size, 64)), candidates)) for size in (8, 512)}
     file = tmp_path / "report.html"
-    file.write_text(rows[8].to_html(Sweep("batch", rows)), encoding="utf-8")
+    file.write_text(Explanation.of(rows[8]).to_html(Sweep("batch", rows)), encoding="utf-8")
     page.open(file)
     title = page.evaluate("document.getElementById('verdict').textContent")
-    assert title.startswith(f"{rows[8].decision.device}: ")
+    assert title.startswith(f"{rows[8].decide().device}: ")
 
     # Zooming by keyboard: down to the first layer, Enter, and it is as wide as the icicle; Escape goes back.
     page.evaluate("document.querySelector('.icicle .cell').focus()")

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 
 import pytest
-from explained import explained
+from explained import table_of
 
-from placer.cli.sweep import over_steps
 from placer.decision import TIME, Objective
 from placer.explanation import Sweep
 from placer.explanation import render_sweep as render
@@ -22,7 +20,7 @@ def swept(make: Make, sizes: tuple[int, ...], gpu: float = 1e-3, objective: Obje
     rows = {}
     for size in sizes:
         found = {"cpu": make("cpu", size * 1e-4), "cuda": make("cuda", gpu, provenance="data sheet")}
-        rows[size] = explained(found, objective=objective)
+        rows[size] = table_of(found, objective=objective)
     return Sweep("batch", rows)
 
 
@@ -49,7 +47,7 @@ def test_a_tie_is_told_in_the_table_the_sentence_and_json(make_prediction: Make)
 
 
 def test_sizes_that_fail_are_named_and_one_device_needs_no_plot(sweep: Sweep) -> None:
-    one = {size: dataclasses.replace(row, devices={"cpu": row.devices["cpu"]}) for size, row in sweep.rows.items()}
+    one = {size: table_of({"cpu": row.parts[0].predictions["cpu"]}) for size, row in sweep.rows.items()}
     text = render(Sweep("batch", one, {2: "does not divide"}), width=80)
     assert "batch 2: does not divide" in text
     assert "└" not in text
@@ -57,8 +55,9 @@ def test_sizes_that_fail_are_named_and_one_device_needs_no_plot(sweep: Sweep) ->
 
 def test_over_steps_the_one_time_cost_counts(make_prediction: Make) -> None:
     found = {"cpu": make_prediction("cpu", 2e-3), "cuda": make_prediction("cuda", 1e-3, one_time_seconds=1.0)}
-    sweep = over_steps(explained(found), (1, 512, 2048))
-    assert [row.decision.device for row in sweep.rows.values()] == ["cpu", "cpu", "cuda"]
+    table = table_of(found)
+    sweep = Sweep("steps", {steps: table.repeated(steps) for steps in (1, 512, 2048)})
+    assert [decision.device for decision in sweep.decisions.values()] == ["cpu", "cpu", "cuda"]
     assert sweep.times("cuda")[0] == (pytest.approx(1.001), pytest.approx(1 + 1e-3 / 1.2), pytest.approx(1.0012))
     assert 512 < (sweep.turn(2048) or 0.0) < 2048
     assert turns(sweep) == "cpu first; cuda from 2,048 steps on."

@@ -14,8 +14,8 @@ from torch import nn
 
 import placer
 from placer import errors, pricing, tracing
-from placer.decision import comparison
-from placer.fleets import Fleet, Machine, compare, cpu_class, gpu_beside, machine_named, traced
+from placer.decision import pipeline
+from placer.fleets import Fleet, Machine, cpu_class, gpu_beside, machine_named, rank, traced
 from placer.fleets.answer import LONGEST
 from placer.profile import Profile, gpus, load_cached, shipped_folder
 from placer.workload import make_workload
@@ -61,7 +61,7 @@ def test_a_thousand_machines_take_one_trace_and_one_price_a_device_of_each_kind(
 
     real_trace, real_predict = tracing.trace, pricing.predict
     monkeypatch.setattr(tracing, "trace", trace)
-    monkeypatch.setattr(comparison, "predict", predict)
+    monkeypatch.setattr(pipeline, "predict", predict)
     found = placer.fleet(NET, (64, 84), mode="infer", machines=machines)
     assert len(traces) == 1
     assert len(prices) == 20  # ten CPUs, which ten GPUs share
@@ -152,8 +152,8 @@ def test_wrong_arguments_are_refused_before_anything_is_traced(
 def test_traced_work_is_compared_again_without_a_trace(host: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
     work = traced(make_workload(NET, (64, 84), mode="infer"))
     monkeypatch.setattr(tracing, "trace", None)
-    first = compare(work, [Machine("x", host)])
-    assert compare(work, [Machine("x", host)]).rows == first.rows
+    first = rank(work, [Machine("x", host)])
+    assert rank(work, [Machine("x", host)]).rows == first.rows
 
 
 def test_the_page_holds_the_table_and_a_plot_of_time_against_money(fleet: Fleet) -> None:

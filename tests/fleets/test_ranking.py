@@ -9,17 +9,19 @@ import pytest
 
 from placer.fleets import FleetRow
 from placer.fleets.ranking import ranked
+from placer.pricing import Cost
+from placer.pricing.prediction import Bound
 
 
 def row(
     name: str, seconds: float, *, price: float | None = None, watts: float | None = None, fits: bool = True,
-    bounded_by: str = "launches",
+    bounded_by: Bound = "launches",
 ) -> FleetRow:  # fmt: skip
-    return FleetRow(
+    cost = Cost(
         "cuda", 1, seconds, seconds / 1.2, seconds * 1.2, 0.0, None, {"compute": seconds}, 3_000_000, fits, 1.0,
         available_memory_bytes=2_000_000, bounded_by=bounded_by, watts=watts, dollars_per_hour=price,
-        machine=name, count=1, devices={},
     )  # fmt: skip
+    return FleetRow(cost, name, 1, {})
 
 
 def order(

@@ -108,7 +108,7 @@ def test_a_catalog_that_cannot_be_read_is_named(home: Path, text: str) -> None:
 
 def test_the_machines_are_a_fleet(home: Path) -> None:
     small = placer.workload.make_workload(nn.Linear(8, 2), (4, 8), mode="train", steps=1000)
-    found = fleets.compare(small, skypilot.machines("aws"), objective="cost")
+    found = fleets.rank(small, skypilot.machines("aws"), objective="cost")
     assert found.best is not None
     assert (found.best.machine, found.best.device) == ("m6i.large", "cpu")
 
@@ -151,10 +151,10 @@ def estimates() -> dict[str, Callable[[Any], float]]:
 
 def test_estimates_are_those_of_placer(estimates: dict[str, Callable[[Any], float]]) -> None:
     work = placer.workload.make_workload(*LARGE, mode="train", steps=100_000)
-    cpu = fleets.compare(work, [fleets.Machine("cpu", fleets.cpu_class(32))]).rows[0]
-    v100 = fleets.compare(work, [fleets.Machine("v100", fleets.cpu_class(8), gpu="V100")]).rows[0].devices["cuda"]
+    cpu = fleets.rank(work, [fleets.Machine("cpu", fleets.cpu_class(32))]).rows[0]
+    v100 = fleets.rank(work, [fleets.Machine("v100", fleets.cpu_class(8), gpu="V100")]).rows[0].devices["cuda"]
     large, small = estimates["large"], estimates["small"]
-    assert large(resources("32+")) == pytest.approx(cpu.total_seconds)
+    assert large(resources("32+")) == pytest.approx(cpu.job_seconds)
     assert large(resources(V100=1)) == pytest.approx(v100.total_seconds)
     assert large(resources(V100=1)) < large(resources(T4=1)) < large(resources("32")) < large(resources("2"))
     assert small(resources("2")) < small(resources(T4=1))

@@ -1,4 +1,4 @@
-"""Jobs beside the simulated accelerator: parts are really moved, together."""
+"""Jobs beside the simulated accelerator: parts are really moved, all of them or none."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ def test_a_job_is_moved_as_a_whole(device: Device, profile_file: Path) -> None:
     placement = placer.choose(found, profile=profile_file)
     assert placement.decision.device == "sim"
     assert devices_of(first) == devices_of(second) == {"sim"}
+    with pytest.raises(placer.PlacerError, match=r"placement.parts\[name\].step"):
+        placement.step()
 
 
 def test_a_move_that_is_refused_leaves_every_model_where_it_was(

@@ -21,10 +21,10 @@ def test_a_part_is_a_workload_that_repeats() -> None:
     found = part(count=938, mode="infer", data="pinned", loading=0.002, loop_calls=7)
     assert (found.count, found.workload.mode, found.workload.data) == (938, "infer", "pinned")
     assert (found.workload.loading, found.workload.loop_calls) == (Loading(0.002), 7)
-    job = Job([part("a"), part("b", count=2)], repeats=3, apart=True)
+    job = Job([part("a"), part("b", count=2)], repeats=3)
     changed = job.with_part(job.part("b").changed(count=5))
     assert [[p.count for p in each.parts] for each in (job, changed)] == [[1, 2], [1, 5]]
-    assert (changed.repeats, changed.apart) == (3, True)
+    assert changed.repeats == 3
 
 
 @pytest.mark.parametrize(("arguments", "error", "message"), [
@@ -46,7 +46,6 @@ def test_wrong_parts_are_refused(arguments: dict[str, Any], error: type[Exceptio
     ([part(), part()], {}, ValueError, "two parts of a job are called 'training'"),
     ([nn.Linear(2, 2)], {}, TypeError, "placer.Part objects, not Linear"),
     ([part()], {"repeats": 0}, ValueError, "repeats must be at least 1"),
-    ([part()], {"apart": 1}, TypeError, "apart must be True or False"),
 ])  # fmt: skip
 def test_wrong_jobs_are_refused(
     parts: list[Any], arguments: dict[str, Any], error: type[Exception], message: str

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from explained import table_of
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
-from placer.answer import Placement
-from placer.decision.decision import Decision, decide
+from placer.decision.decision import Decision
 from placer.errors import PlacerError
+from placer.placed import Placement
 from placer.pricing.prediction import Prediction
 
 # The meta device stands in for an accelerator: tensors really change device, without one.
@@ -26,8 +27,9 @@ def placed(device: str) -> Placement:
 
 def test_attributes_come_from_the_decision(make_prediction: Callable[..., Prediction]) -> None:
     predictions = {"cpu": make_prediction("cpu", 1e-3), "cuda": make_prediction("cuda", 2e-3)}
-    decision = decide(predictions, None)
-    placement = Placement(decision, predictions)
+    table = table_of(predictions)
+    decision = table.decide()
+    placement = Placement(decision, table)
     assert placement.decision.device == "cpu"
     assert placement.predictions[placement.device].step_seconds == 1e-3
     assert (placement.threads, placement.confidence) == (2, decision.confidence)

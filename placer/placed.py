@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
-from functools import cache, partial
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
 import torch
 from torch import nn
 
-from placer import decision as deciding
 from placer import machine
-from placer import profile as profiles
-from placer.decision import Advice, Apart, Decision, PricedPart, Table, decide_apart, history, homes, measured, ranks
+from placer.decision import (
+    JOB,
+    Decision,
+    Obstacles,
+    Source,
+    Table,
+    conventional,
+    current_profile,
+    history,
+    measured,
+    only_placer_errors,
+    ranks,
+)
 from placer.errors import PlacerError, PlacerWarning, ProfileError, first_line
-from placer.explanation import Explanation, LaterTurn, Turn, card, explain_table, reason_card
+from placer.explanation import Explanation, card, reason_card
 from placer.lazy import cached_property
 from placer.placement import (
     Drift,
@@ -27,11 +36,7 @@ from placer.placement import (
     Refused,
     Staging,
     StepTimes,
-    all_or_nothing,
     move,
-    move_modules,
-    move_optimizer,
-    move_or_stay,
     relocate,
     relocate_or_stay,
     staging,
@@ -67,6 +72,11 @@ class ByDevice(Mapping[Any, Any]):
         return repr(self._costs)
 
 
+def _predictions(table: Table) -> Mapping[str, Cost]:
+    """Of a step with the prices of its ops."""
+    return table.costs if table.unit is JOB else table.parts[0].predictions
+
+
 class Placement:
     """Where a workload runs, why, and how sure that is.
 
@@ -74,25 +84,11 @@ class Placement:
     then. ``threads`` is the number of CPU threads the choice was made for.
     """
 
-    def __init__(
-        self,
-        decision: Decision,
-        predictions: Mapping[str, Cost] | None = None,
-        *,
-        explain: Callable[[], Explanation] | None = None,
-        workload: str | None = None,
-        staging: Staging | None = None,
-    ) -> None:
+    def __init__(self, decision: Decision, table: Table | None = None, *, staging: Staging | None = None) -> None:
         self.decision = decision
-        self.predictions = ByDevice(predictions or {})
-        self._explain = explain
-        self._workload = workload
+        self.predictions = ByDevice({} if table is None else _predictions(table))
+        self._table = table
         self._staging = staging
-        self._later: LaterTurn | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What is stored of it: where the choice turns cannot be asked of a model in another process."""
-        return {**self.__dict__, "_later": None}
 
     def __repr__(self) -> str:
         return f"Placement(device='{self.device}', confidence={self.confidence}, reason={self.reason!r})"
@@ -130,7 +126,7 @@ class Placement:
         return StepTimes(
             self.decision.device,
             None if predicted is None else predicted.step_seconds,
-            workload=self._workload,
+            workload=None if self._table is None else self._table.parts[0].key,
             threads=self.threads,
             drift=None if predicted is None else Drift(self.decision.device, self.predictions),
             record=measured.record,
@@ -162,133 +158,74 @@ class Placement:
         """A context manager around one real step: records how long it takes (see ``times``)."""
         return self.times.step()
 
-    def show_turn(self, later: LaterTurn | None) -> None:
-        """What finds the batch size from which on the choice is another one, when a notebook shows this."""
-        self._later = later
-
-    @cached_property
-    def _turn(self) -> Turn | None:
-        return None if self._later is None else self._later()
-
     def _repr_html_(self) -> str:
-        """A card for notebooks: the verdict, a bar for each device, and where the choice turns."""
-        with suppress(PlacerError), deciding.only_placer_errors():
-            return card(replace(self.explain(), turn=self._turn))
+        """A card for notebooks: the verdict, and a bar for each device."""
+        with suppress(PlacerError), only_placer_errors():
+            return card(self.explain())
         return reason_card(self.decision.device, self.reason)
 
     def explain(self) -> Explanation:
         """Why, layer by layer. Raises PlacerError when nothing was predicted, with the reason."""
-        if self._explain is None:
+        if self._table is None:
             raise PlacerError(f"there is no prediction to explain: {self.reason}")
-        return self._explain()
+        return Explanation.of(self._table)
 
 
 class JobPlacement(Placement):
     """Where a job runs, why, and how sure that is.
 
-    Times of ``predictions`` are those of the whole job, by device; ``device`` is where all of it runs, or, of a job
-    whose parts run apart, the longest part of it. ``parts`` has a ``Placement`` for each part, by name, and ``models``
-    the module that runs it, for each part that has a module.
+    Times of ``predictions`` are those of the whole job, by device. ``parts`` has a ``Placement`` for each part, by
+    name, and ``models`` the module that runs it, for each part that has a module.
     """
 
     def __init__(
-        self,
-        job: Job,
-        decision: Decision,
-        predictions: Mapping[str, Cost] | None = None,
-        *,
-        parts: Mapping[str, Placement] | None = None,
-        apart: Apart | None = None,
-        explain: Callable[[], Explanation] | None = None,
+        self, job: Job, decision: Decision, table: Table | None = None, *, parts: Mapping[str, Placement] | None = None
     ) -> None:
-        super().__init__(decision, predictions, explain=explain)
+        super().__init__(decision, table)
         self.parts: Mapping[str, Placement] = parts or {part.name: Placement(decision) for part in job.parts}
-        self.apart = apart
         targets = {part.name: part.workload.target for part in job.parts}
         self.models: dict[str, nn.Module] = {n: model for n, model in targets.items() if isinstance(model, nn.Module)}
-        self._copied: list[tuple[nn.Module, nn.Module]] = []
-
-    def refresh(self) -> None:
-        """Bring what was learnt since to the parts that run a copy of their model, on another device than it."""
-        with torch.no_grad():
-            for original, copied in self._copied:
-                new = {**dict(original.named_parameters()), **dict(original.named_buffers())}
-                for name, tensor in (*copied.named_parameters(), *copied.named_buffers()):
-                    tensor.copy_(new[name])
 
     def step(self) -> AbstractContextManager[None]:
         """A job is many steps. Raises PlacerError: the steps of a part are timed by its own placement."""
         raise PlacerError("a job's steps are those of its parts: time them with placement.parts[name].step()")
 
-    def move_apart(self, job: Job, parts: Sequence[PricedPart], devices: Mapping[str, str]) -> None:
-        """Move each model to the device where it is trained, or runs first; other parts of it get a copy on theirs.
 
-        Raises what torch raises where a device refuses; everything is back where it was then.
-        """
-        where = homes(parts, [devices[part.name] for part in parts])
-        copies: dict[str, tuple[nn.Module, nn.Module]] = {}
-        with all_or_nothing((*job.modules, *job.loss_modules), job.optimizers):
-            for part, priced in zip(job.parts, parts, strict=True):
-                move_modules(part.workload.moved, target(where[priced.model]))
-            for optimizer in job.optimizers:
-                move_optimizer(optimizer)
-            for part, priced in zip(job.parts, parts, strict=True):
-                device = devices[part.name]
-                if device != where[priced.model]:
-                    original = cast(nn.Module, part.workload.target)
-                    copies[part.name] = original, _copy(original, target(device), train=part.workload.mode == "train")
-        self.models |= {name: copied for name, (_, copied) in copies.items()}
-        self._copied = list(copies.values())
+@dataclass(frozen=True)
+class Placing:
+    """Gives the answers for one step or job, and moves what they say.
 
-
-def _copy(model: nn.Module, device: torch.device, *, train: bool) -> nn.Module:
-    """A copy without gradients on another device."""
-    copied = copy.deepcopy(model)
-    for parameter in copied.parameters():
-        parameter.grad = None
-    move_modules([copied], device)
-    return copied.train(train)
-
-
-def explanation_of(
-    table: Table, decision: Decision, apart: Apart | None = None, advice: tuple[Advice, ...] = (), *,
-    with_timeline: bool = True,
-) -> Explanation:  # fmt: skip
-    """What a decision on a table rests on, layer by layer. ``apart`` is how the parts of a job run, if so."""
-    machine = profiles.describe(table.profile)
-    return explain_table(table, decision, machine, apart, advice, with_timeline=with_timeline)
-
-
-class PlacementBuilder:
-    """Gives the answers for one step or job, and moves what it says.
-
-    ``optimizer`` is the caller's, whose state moves along also in inference; a job has its own. ``devices`` are those
-    to choose from (None: all of this machine). With ``move`` False nothing is touched.
+    ``given`` is the caller's optimizer, whose state moves along also in inference; a job has its own. ``devices`` are
+    those to choose from (None: all of this machine). With ``move`` False nothing is touched.
     """
 
-    def __init__(
-        self, what: Workload | Job, optimizer: Optimizers, devices: tuple[str, ...] | None, *, threads: str, move: bool
-    ) -> None:
-        self.job = what if isinstance(what, Job) else None
-        self.workload = what if isinstance(what, Workload) else _whole(what)
-        self.optimizer: Optimizers = optimizer if self.job is None else self.job.optimizers
-        self.devices = devices
-        self.tuned = threads == "tune"
-        self.move = move
+    work: Workload | Job
+    given: Optimizers
+    devices: tuple[str, ...] | None
+    threads: str
+    move: bool
 
-    def answer(self, table: Table, decision: Decision, apart: Apart | None) -> Placement:
+    @property
+    def workload(self) -> Workload:
+        """The step; of a job all its models as those of one step, for what does not depend on the step."""
+        return _whole(self.work) if isinstance(self.work, Job) else self.work
+
+    @property
+    def optimizer(self) -> Optimizers:
+        return self.work.optimizers if isinstance(self.work, Job) else self.given
+
+    def decided(self, table: Table) -> Placement:
         """What a table says, the same for all ranks of a run. Nothing is moved yet."""
-        chosen = decision if apart is None else decide_apart(table, apart, decision)
-        agreed = ranks.agreed(chosen, table.costs, self.workload, tuned=self.tuned)
-        return self._answer(table, agreed, apart, partial(explanation_of, table, decision, apart))
+        agreed = ranks.agreed(table.decide(), table.costs, self.workload, tuned=self.threads == "tune")
+        return self._placement(table, agreed)
 
-    def place(self, placement: Placement, table: Table, apart: Apart | None) -> Placement:
-        """The answer of a table with the model moved; another one and a PlacerWarning where the device refused it."""
-        refused = self._move(placement, table, apart) if self.move else None
+    def place(self, placement: Placement, table: Table) -> Placement:
+        """The same with the model moved; another one and a PlacerWarning where the device refused it."""
+        refused = self._move(placement) if self.move else None
         if refused is None:
             return placement
         warnings.warn(PlacerWarning(f"not placed as predicted: {refused.reason}"), stacklevel=3)
-        return self._answer(table, _stayed(refused), None, placement.explain)
+        return self._placement(table, _stayed(refused))
 
     def forced(self, device: str) -> Placement:
         """On the device that ``PLACER_DEVICE`` names, without a prediction; a model that is bound to one stays there.
@@ -296,7 +233,7 @@ class PlacementBuilder:
         One PlacerWarning says what stands in the way of running it there.
         """
         reason = f"{device}: set by PLACER_DEVICE"
-        obstacles = deciding.Obstacles(self.workload.modules, self.optimizer)
+        obstacles = Obstacles(self.workload.modules, self.optimizer)
         obstacle = obstacles.on(device)
         if obstacle is not None:
             message = f"PLACER_DEVICE={device}: {obstacle}"
@@ -311,10 +248,17 @@ class PlacementBuilder:
             relocate(self.workload, self.optimizer, device, threads=self._threads(decision))
         return self._unpredicted(decision)
 
-    def by_convention(self, error: PlacerError, profile: Profile | None) -> Placement:
-        """Where nothing could be predicted: the rule of every training script, with one PlacerWarning."""
-        conventional = deciding.conventional(self.workload, self.devices, str(error), profile, self.optimizer)
-        agreed = ranks.agreed(conventional, (), self.workload)
+    def by_convention(self, error: PlacerError, source: Source | None) -> Placement:
+        """Where nothing could be predicted: the rule of every training script, with one PlacerWarning.
+
+        The profile that ``source`` names tells which devices cannot be used, unless it is what cannot be read.
+        """
+        profile: Profile | None = None
+        if not isinstance(error, ProfileError):
+            with suppress(PlacerError), only_placer_errors():
+                profile = current_profile(source)
+        decision = conventional(self.workload, self.devices, str(error), profile, self.optimizer)
+        agreed = ranks.agreed(decision, (), self.workload)
         placement = self._unpredicted(agreed)
         refused = self._move(placement) if self.move else None
         if refused is not None:
@@ -330,29 +274,24 @@ class PlacementBuilder:
         warnings.warn(PlacerWarning(message), stacklevel=3)
         return placement
 
-    def _answer(
-        self, table: Table, decision: Decision, apart: Apart | None, explain: Callable[[], Explanation]
-    ) -> Placement:
-        if self.job is None:
-            return _placed_step(table, decision, explain)
-        parts = {}
+    def _placement(self, table: Table, decision: Decision) -> Placement:
+        if not isinstance(self.work, Job):
+            return _placed_step(table, decision)
+        parts: dict[str, Placement] = {}
         for part in table.parts:
             alone = table.alone(part)
-            device = decision.device if apart is None else apart.devices[part.name]
-            own = alone.decide()
-            if own.device != device:
-                own = Decision(device, own.threads, decision.confidence, f"{device}: with the job ({decision.reason})")
-            parts[part.name] = _placed_step(alone, own, partial(explanation_of, alone, alone.decide()))
-        return JobPlacement(self.job, decision, table.costs, parts=parts, apart=apart, explain=explain)
+            of_part = alone.decide()
+            if of_part.device != decision.device:
+                reason = f"{decision.device}: with the job ({decision.reason})"
+                of_part = Decision(decision.device, of_part.threads, decision.confidence, reason)
+            parts[part.name] = _placed_step(alone, of_part)
+        return JobPlacement(self.work, decision, table, parts=parts)
 
     def _unpredicted(self, decision: Decision) -> Placement:
-        return Placement(decision) if self.job is None else JobPlacement(self.job, decision)
+        return JobPlacement(self.work, decision) if isinstance(self.work, Job) else Placement(decision)
 
-    def _move(self, placement: Placement, table: Table | None = None, apart: Apart | None = None) -> Refused | None:
+    def _move(self, placement: Placement) -> Refused | None:
         """Move what the placement says; what went wrong where the device refused it and everything stayed."""
-        if apart is not None and table is not None and isinstance(placement, JobPlacement) and self.job is not None:
-            moving = partial(placement.move_apart, self.job, table.parts, apart.devices)
-            return move_or_stay(moving, self.job.modules, placement.decision.device, allowed=self.devices)
         return relocate_or_stay(
             self.workload, self.optimizer, placement.decision.device, allowed=self.devices,
             threads=self._threads(placement.decision),
@@ -360,11 +299,11 @@ class PlacementBuilder:
 
     def _threads(self, decision: Decision) -> int | None:
         """The number of CPU threads to set; None: as it is."""
-        return decision.threads if self.tuned else None
+        return decision.threads if self.threads == "tune" else None
 
 
 def _whole(job: Job) -> Workload:
-    """All models of a job as those of one step, which trains if any does: for what does not depend on the step."""
+    """All models of a job as those of one step, which trains if any does."""
     trained = next((part for part in job.parts if part.workload.mode == "train"), job.parts[0])
     return replace(trained.workload, modules=job.modules, loss_modules=job.loss_modules, steps=job.repeats)
 
@@ -373,13 +312,10 @@ def _stayed(refused: Refused) -> Decision:
     return Decision(refused.home, torch.get_num_threads(), None, refused.reason)
 
 
-def _placed_step(table: Table, decision: Decision, explain: Callable[[], Explanation]) -> Placement:
+def _placed_step(table: Table, decision: Decision) -> Placement:
     """The answer for the only part of a table, which runs on the decision's device."""
-    (part,) = table.parts
-    return Placement(
-        decision, part.predictions, explain=explain, workload=part.key,
-        staging=None if decision.device == "cpu" else _staging(table, decision.device),
-    )  # fmt: skip
+    device = decision.device
+    return Placement(decision, table, staging=None if device == "cpu" else _staging(table, device))
 
 
 def _staging(table: Table, device: str) -> Staging | None:
@@ -389,14 +325,14 @@ def _staging(table: Table, device: str) -> Staging | None:
     return staging(table.profile, device if fit is None else fit.device)
 
 
-def record(table: Table, decision: Decision, apart: Apart | None, seconds: float) -> None:
-    """A decision that took so long, and what explains it, into the history: for ``placer explain`` without a target.
+def record(table: Table, seconds: float) -> None:
+    """A decision that took so long, with its rows, into the history: for ``placer explain`` without a target.
 
-    Layers are folded to the model's own children. Never raises, unless ``PLACER_STRICT=1``.
+    Never raises, unless ``PLACER_STRICT=1``.
     """
     try:
-        kept = explanation_of(table, decision, apart, with_timeline=False).folded(depth=1)
-        refused = history.record({"kind": "decision", "seconds": seconds, "explanation": kept.to_dict()})
+        rows = Explanation.of_rows(table)
+        refused = history.record({"kind": "decision", "seconds": seconds, "explanation": rows.to_dict()})
     except Exception as error:  # whatever goes wrong in the history costs a line of it, not the decision
         if strict():
             raise

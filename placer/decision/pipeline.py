@@ -1,0 +1,204 @@
+"""The one pipeline: a question is traced, priced on every device where the work could run, and answered by a Table.
+
+``choose`` moves to the best row of the table, ``explain`` says why it is the best, a fleet sorts the tables of its
+machines, and advice, turns and sweeps compare those of changed questions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from placer import machine
+from placer.decision.candidates import Candidate, Candidates, residence
+from placer.decision.decision import ThreadOption
+from placer.decision.measured import with_measured, with_recorded
+from placer.decision.objective import TIME, Objective
+from placer.decision.steps import Traced, TracedPart, trace_parts
+from placer.decision.table import PricedPart, Table
+from placer.errors import PlacerError, first_line
+from placer.pricing import Prediction, Residence, predict
+from placer.profile import Profile, default_path
+from placer.workload import Job, Workload
+
+#: The number of threads a process has is kept unless another one saves more than this share of the step: two counts
+#: share most of a prediction's error, and changing the setting touches the whole process.
+THREADS_TIE = 0.05
+#: Share of the time from which on a device counts as busy: a desktop that is drawn stays below.
+BUSY = 0.5
+
+
+@dataclass(frozen=True)
+class Question:
+    """Work that is to be priced, the ``candidates`` that it could run on, and the ``objective`` that is minimized.
+
+    ``work`` that was traced is not traced again. ``recorded``: step times that earlier runs recorded here take the
+    place of predicted ones. ``measure`` (never, unsure, always): so do those of real steps, timed now.
+    """
+
+    work: Workload | Job | Traced
+    candidates: Candidates
+    objective: Objective = TIME
+    recorded: bool = False
+    measure: str = "never"
+
+    def of(self, work: Workload | Job | Traced) -> Question:
+        """The same question of other work, by predictions alone."""
+        return Question(work, self.candidates, self.objective)
+
+    def asked_alone(self) -> Question:
+        """The same question without GPUs that nobody asked about."""
+        asked = tuple(candidate for candidate in self.candidates.each if candidate.asked)
+        return replace(self, candidates=replace(self.candidates, each=asked))
+
+    def all_alike(self) -> Question:
+        """The same question with GPUs that nobody asked about compared like all others."""
+        alike = tuple(replace(candidate, asked=True) for candidate in self.candidates.each)
+        return replace(self, candidates=replace(self.candidates, each=alike))
+
+
+def answer(question: Question) -> Table:
+    """What the work takes on each candidate that can run it.
+
+    Raises TraceError where a step cannot be traced, ProfileError where a profile cannot price it, and PlacerError where
+    no candidate can run it.
+    """
+    work = question.work
+    traced = work if isinstance(work, Traced) else trace_parts(work)
+    table = _priced(traced, question.candidates, question.objective)
+    if question.measure != "never":
+        table = with_measured(table, traced.parts[0].workload, question.measure)
+    return with_recorded(table) if question.recorded else table
+
+
+def _priced(traced: Traced, candidates: Candidates, objective: Objective) -> Table:
+    """All parts on every candidate that can run them."""
+    able: list[Candidate] = []
+    left_out, notes = dict(candidates.left_out), list(candidates.notes)
+    for candidate in candidates.each:
+        obstacle = traced.obstacles.on(candidate.device, here=candidate.here)
+        if obstacle is None:
+            able.append(candidate)
+        elif candidate.asked:
+            left_out[candidate.name] = obstacle
+        else:
+            notes.append(f"no GPU is compared: {obstacle}")
+    left_out_lines = lines_of_reasons(left_out)
+    if not able:
+        raise PlacerError(f"no device can run it; {'; '.join(left_out_lines)}")
+    thread_options: tuple[ThreadOption, ...] = ()
+    parts: list[PricedPart] = []
+    for part in traced.parts:
+        where = residence(part.workload, candidates.fitted_as) if candidates.here else Residence(here=False)
+        predictions: dict[str, Prediction] = {}
+        for candidate in able:
+            predictions[candidate.name], tried = _with_best_threads(part, candidate, where)
+            thread_options = tried or thread_options
+        parts.append(PricedPart(part.name, part.count, predictions, part.facts, part.model, part.key))
+    origins = [origin(name, prediction, candidates.profile) for name, prediction in parts[0].predictions.items()]
+    occupied = tuple(filter(None, map(_occupied, able)))
+    notes += [*left_out_lines, *filter(None, origins), *candidates.profile.remarks, *occupied]
+    return Table(
+        tuple(parts), candidates.profile, traced.facts, traced.repeats, traced.unit, objective, tuple(notes),
+        beside=frozenset(candidate.name for candidate in able if not candidate.asked),
+        thread_options=thread_options, left_out=left_out_lines, occupied=occupied, here=candidates.this_machine,
+    )  # fmt: skip
+
+
+def lines_of_reasons(reasons: Mapping[str, str]) -> tuple[str, ...]:
+    """A line for each of the ``reasons``, by device, that names all devices it holds for."""
+    devices: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        devices.setdefault(why, []).append(name)
+    return tuple(
+        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} left out: {why}" for why, names in devices.items()
+    )
+
+
+def _predicted(part: TracedPart, candidate: Candidate, where: Residence, threads: int = 0) -> Prediction:
+    """A part on a candidate. ``where`` the model is counts on this machine, ``threads`` instead of the candidate's."""
+    prediction = predict(
+        part.trace, candidate.profile, devices=(candidate.device,), threads=threads or candidate.threads,
+        data=part.workload.data, outputs=part.workload.outputs, steps=part.workload.steps,
+        residence=where if candidate.here else Residence(here=False), loading=part.workload.loading,
+    )[candidate.device]  # fmt: skip
+    # Priced at the nearest calibrated number of threads, but this is the one it would run with.
+    running_with = None if threads else candidate.process_threads
+    return replace(prediction, device=candidate.name, threads=running_with or prediction.threads)
+
+
+def _with_best_threads(
+    part: TracedPart, candidate: Candidate, where: Residence
+) -> tuple[Prediction, tuple[ThreadOption, ...]]:
+    """A part on a candidate with the best of the numbers of threads that it tries, and all of those."""
+    now = _predicted(part, candidate, where)
+    if not candidate.tried:
+        return now, ()
+    tried = {now.threads: now}
+    for count in candidate.tried:
+        if count not in tried:
+            tried[count] = _predicted(part, candidate, where, count)
+    best = best_count({count: prediction.step_seconds for count, prediction in tried.items()}, now.threads)
+    options = (
+        ThreadOption(count, count == now.threads, prediction.step_seconds, prediction.low, prediction.high)
+        for count, prediction in sorted(tried.items())
+    )
+    return tried[best], tuple(options)
+
+
+def best_count(steps: Mapping[int, float], now: int) -> int:
+    """The number of threads with the shortest step; ``now`` where none is shorter by more than the tie.
+
+    ``steps`` maps numbers of threads to seconds. Of equal steps the fewest threads win.
+    """
+    best = min(steps, key=lambda count: (steps[count], count))
+    return now if now in steps and steps[best] >= steps[now] * (1.0 - THREADS_TIE) else best
+
+
+def _occupied(candidate: Candidate) -> str:
+    """A sentence on an accelerator of this machine that other processes keep busy; "" where that is not known.
+
+    One that this process uses already is left out: its own work cannot be told from that of others.
+    """
+    device = candidate.name
+    if not candidate.here or machine.split_device(device)[0] == "cpu" or machine.has_context(device):
+        return ""
+    share = machine.utilization(device)
+    if share is None or share < BUSY:
+        return ""
+    return f"{device} is {share:.0%} busy with other jobs, and predicted as if it were free"
+
+
+def origin(name: str, prediction: Prediction, profile: Profile) -> str:
+    """Where the numbers of a device come from, if not from a calibration of this machine; else "".
+
+    ``profile`` is the one that is compared with.
+    """
+    fit = prediction.priced.fit
+    if fit is None or prediction.provenance == "calibrated":
+        return f"{name} is not on this machine: its numbers were measured elsewhere" if "@" in name else ""
+    if not fit.gpu:
+        return f"{name}: from the measurements of another CPU ({fit.reference}), scaled to this one (no calibration)"
+    of_this_machine = profile.name == str(default_path()) and profile.fingerprint.get("cpu") == fit.reference
+    calibration = "this machine's calibration" if of_this_machine else f"a calibration of {fit.reference}"
+    if profile.estimated:
+        calibration = "this machine's estimate"
+    host = f"host speed from {calibration}" if fit.reference else "host speed typical of published measurements"
+    published = prediction.provenance == "published"
+    source = "from published measurements" if published else "from its data sheet and measurements of other GPUs"
+    return f"{fit.gpu}: {source} (no calibration); {host}"
+
+
+@contextlib.contextmanager
+def only_placer_errors() -> Iterator[None]:
+    """The boundary of "choose never breaks a training script": pricing sees ops nobody foresaw.
+
+    What it raises must end in a warning, not in a crash.
+    """
+    try:
+        yield
+    except PlacerError:
+        raise
+    except Exception as error:
+        raise PlacerError(f"prediction failed with {type(error).__name__}: {first_line(error)}") from error
