@@ -69,10 +69,3 @@ def test_there_is_nothing_to_run_without_an_accelerator(
     monkeypatch.setattr(script.machine, "accelerators", tuple)
     assert script.main([]) == 1
     assert "torch sees no accelerator here" in capsys.readouterr().err
-
-
-def test_every_single_op_is_told_apart_and_the_first_case_of_each_comes_first(script: ModuleType) -> None:
-    asked = [(name, shapes) for name, shapes, _ in script.cases()]
-    count = len(script.FUNCTIONS) + len(script.LAYERS)
-    assert {name for name, _ in asked[:count]} == {name for name, _ in asked}
-    assert len(set(asked)) == len(asked)
