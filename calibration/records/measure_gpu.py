@@ -34,6 +34,7 @@ from placer.calibration.measuring.clocks import WARM, keep_busy
 from placer.calibration.measuring.faults import HungError, cause, check, release, run_limited, synchronizer, time_limit
 from placer.calibration.measuring.journal import Journal, KernelsLostError
 from placer.calibration.measuring.step import Step, make_optimizer
+from placer.calibration.measuring.timing import Timer
 from placer.calibration.probing import Target
 from placer.calibration.progress import Progress
 from placer.calibration.runner import finished, measure_all
@@ -233,8 +234,8 @@ def recorded(device: str, call: Call) -> dict[str, Any]:
     """The ops of a call, enough to replay it without the device; raises KernelsLostError where some are missing."""
     for _ in range(2):
         call()
-    timed = recording.Stopwatch(call, synchronizer(device), time.perf_counter).seconds
-    run = min(reversed(recording.record(timed, 2, accelerated=True)), key=lambda run: run.lost)
+    timer = Timer(call, synchronizer(device))
+    run = min(reversed(recording.record(timer.seconds, 2, accelerated=True)), key=lambda run: run.lost)
     if run.lost:
         raise KernelsLostError(f"the recorder lost the kernels of {run.lost} of {run.launches} launches")
     ops = [
