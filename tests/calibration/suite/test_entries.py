@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.suite import SUITES, Entry, entries
@@ -35,11 +34,6 @@ def test_every_suite_is_a_part_of_the_full_one_whose_names_are_unique() -> None:
     assert all(entry.traceable and entry.missing() == () for entry in FULL), "install torch-placer[suite]"
     with pytest.raises(ValueError, match=r"'fast'.*quick, reference, full"):
         entries("fast")  # type: ignore[arg-type]
-
-
-def test_a_missing_package_is_named() -> None:
-    entry = Entry("x", "x", nn.Identity, lambda n: torch.zeros(n), (1, 2), needs=("torch", "no_such_package_here"))
-    assert entry.missing() == ("no_such_package_here",)
 
 
 @pytest.mark.parametrize("entry", [e for e in FULL if e.name not in HEAVY], ids=lambda entry: entry.name)
