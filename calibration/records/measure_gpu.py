@@ -257,9 +257,8 @@ def single_ops(job: Job) -> None:
             error = None
             try:
                 with time_limit(LIMIT, name):
-                    found = {phase: look(job.device, call) for phase, call in phases(job.device, shapes, make)}
-                for phase, seen in found.items():
-                    lines.add({**question, "phase": phase}, **seen)
+                    for phase, call in phases(job.device, shapes, make):
+                        lines.add({**question, "phase": phase}, **look(job.device, call))
             except Exception as raised:  # noqa: BLE001  a backend that refuses an op is a finding
                 error = cause(raised)
             if error is not None:  # outside of the except clause, whose traceback holds the operands

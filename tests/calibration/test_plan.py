@@ -72,14 +72,6 @@ def test_an_accelerators_probes_have_room_in_its_memory() -> None:
     assert Planner(fast, seed=0, longest_step=0.02).limit.branch == math.inf  # a CPU's memory is large beside a step's
 
 
-def test_the_same_seed_draws_the_same_probes() -> None:
-    def names(seed: int) -> list[str]:
-        planner = Planner(RATES, seed=seed, longest_step=0.15)
-        return [planner.next().name for _ in range(10)]
-
-    assert names(1) == names(1) != names(2)
-
-
 def test_families_with_too_few_probes_are_named() -> None:
     enough = [observation(name) for name in PROPOSERS for _ in range(2)]
     assert too_few(enough) == ()

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
 from placer.calibration import probing
 from placer.calibration.benchmarks.probe import Probe
@@ -82,17 +80,3 @@ def test_a_probe_at_a_low_clock_is_thrown_away(journal: Journal, monkeypatch: py
     clocks = [line for line in journal.path.read_text().splitlines() if '"clocks"' in line]
     assert len(clocks) == len(journal.observations) > 12
     assert not any("345" in line for line in clocks)
-
-
-def test_lost_kernels_are_told_from_a_step_without_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Views launch nothing; a layer does."""
-    bench = Bench("cpu", torch.get_num_threads(), kernels=KernelRecorder(sees=True))
-    monkeypatch.setattr("placer.calibration.measuring.bench.synchronizer", lambda device: lambda: None)
-
-    def probe(module: nn.Module) -> Probe:
-        return Probe("matmul", "p", lambda: module, lambda: (torch.ones(2, 8),), "infer")
-
-    with pytest.raises(KernelsLostError):
-        bench.measure(probe(nn.Linear(8, 8)), seconds=0.01)
-    bench.measure(probe(nn.Flatten(0)), seconds=0.01)
-    assert bench.lost == 1

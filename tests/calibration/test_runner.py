@@ -59,16 +59,6 @@ def test_an_accelerators_error_ends_its_own_target_only(
     assert journal.broken["cuda"].endswith(str(error))
 
 
-@pytest.mark.parametrize("error", [RuntimeError("a defect"), placer.TimerError("stands still")])
-def test_the_cpus_errors_go_through(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def measure(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(runner, "measure", measure)
-    with pytest.raises(type(error)):
-        runner.measure_all(targets(("cpu",), True), 1.0, Journal(tmp_path / "j", {}), Progress(), CLOCK)
-
-
 def test_one_accelerator_of_each_kind_is_measured() -> None:
     def listed(*kinds: tuple[str, int]) -> list[dict[str, object]]:
         names = ("cuda", *(f"cuda:{n}" for n in range(1, len(kinds))))

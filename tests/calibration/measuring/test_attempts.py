@@ -18,16 +18,14 @@ from placer.calibration.measuring.bench import Bench, attempt
 from placer.calibration.measuring.faults import BrokenDeviceError
 from placer.calibration.measuring.journal import (
     HUNG,
-    KERNELS_LOST,
     NO_NUMBER,
     NOT_MATCHED,
     TOO_LARGE,
-    Failure,
     Journal,
     StepObservation,
     infeasible,
 )
-from placer.errors import TimerError, TraceError
+from placer.errors import TraceError
 
 OBSERVED = StepObservation("cpu", 2, "network", "fine", 1e-3, 0.0, {"step": 1.0}, ())
 
@@ -121,20 +119,6 @@ def test_what_cannot_be_measured_here_is_written_down_with_its_reason(
     assert attempt(Stub(OBSERVED), probe(), seconds=1.0, journal=journal) is OBSERVED
 
 
-def test_a_family_that_lacks_many_probes_is_told_with_the_most_frequent_reason() -> None:
-    def failures(family: str, reason: str, count: int) -> list[Failure]:
-        return [Failure("cuda", 2, family, "p", reason)] * count
-
-    some = [
-        *failures("indexing", "RuntimeError: two devices", 12), *failures("indexing", "TypeError: float64", 1),
-        *failures("matmul", "RuntimeError: no Half", 2), *failures("matmul", KERNELS_LOST, 1),
-    ]  # fmt: skip
-    assert infeasible(some, {("cuda", "indexing"): 30, ("cuda", "matmul"): 40}) == (
-        f"1 probe of matmul on cuda left out: {KERNELS_LOST}",
-        "13 probes of indexing on cuda left out: RuntimeError: two devices (and 1 other reason)",
-    )
-
-
 def test_an_accelerator_is_asked_whether_it_still_works_after_a_failure(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,12 +133,6 @@ def test_an_accelerator_is_asked_whether_it_still_works_after_a_failure(
     with pytest.raises(BrokenDeviceError, match="illegal memory access"):
         attempt(bench, probe(), seconds=1.0, journal=journal)
     assert len(journal.failures) == 1
-
-
-@pytest.mark.parametrize("error", [TimerError("the clock stands still"), AssertionError("a defect")])
-def test_what_no_other_probe_would_survive_goes_through(error: BaseException, journal: Journal) -> None:
-    with pytest.raises(type(error)):
-        attempt(Stub(error), probe(), seconds=1.0, journal=journal)
 
 
 def test_a_probe_that_took_the_process_with_it_is_known_to_the_next_run(journal: Journal) -> None:

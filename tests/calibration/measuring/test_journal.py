@@ -151,13 +151,3 @@ def test_a_full_disk_is_one_error_with_the_remedy(path: Path, monkeypatch: pytes
     monkeypatch.setattr(Path, "open", full)
     with pytest.raises(CalibrationError, match=r"No space left on device.*PLACER_HOME"):
         journal.add(observation("a"), 0.25)
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"not json\n", b"{}\n", b"[" * 100_000])
-def test_a_file_that_is_no_journal_is_started_anew(path: Path, content: bytes) -> None:
-    path.parent.mkdir()
-    path.write_bytes(content)
-    journal = Journal(path, HERE)
-    assert journal.observations == []
-    journal.add(observation("a"), 0.25)
-    assert names(path) == ["a"]

@@ -13,20 +13,9 @@ from torch._C._autograd import DeviceType
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from placer.calibration.measuring import recording
-from placer.calibration.measuring.events import Event, RawEvent, assign, is_launch, is_runtime_call
+from placer.calibration.measuring.events import RawEvent, assign
 from placer.calibration.measuring.journal import KernelsLostError
-from placer.calibration.measuring.recording import (
-    CHAIN,
-    STEP_MARK,
-    KernelRecorder,
-    Recorded,
-    RecorderCost,
-    Sessions,
-    give_away_kernels,
-    in_turns,
-    read_steps,
-    try_recorder,
-)
+from placer.calibration.measuring.recording import STEP_MARK, Recorded, in_turns, read_steps
 from placer.calibration.measuring.timing import Timer
 
 GPU = DeviceType.CUDA
@@ -96,7 +85,7 @@ def event(name: str, start: int, end: int, number: int, kind: Any = "op", **more
 
 
 LINEAR, ADDMM = event("aten::linear", 100, 500, 1), event("aten::addmm", 200, 400, 2)
-LAUNCH, SECOND = (event("cudaLaunchKernel", at, at + 9, n, "runtime") for at, n in ((300, 77), (320, 78)))
+LAUNCH = event("cudaLaunchKernel", 300, 309, 77, "runtime")
 KERNEL = event("gemm", 900, 950, 77, "kernel", thread=0)
 NOTED = event("gemm", 900, 950, 77, "kernel", op=1)
 ELSEWHERE = event("cudaLaunchKernel", 300, 310, 77, "runtime", thread=2)
@@ -128,33 +117,6 @@ def test_kernels_side_by_side_count_once() -> None:
     assert (lstm.kernels, lstm.device_seconds) == (3, pytest.approx(130e-9))
 
 
-FILL, GRAPH = (event(f"cuda{name}", 320, 330, 78, "runtime") for name in ("MemsetAsync", "GraphLaunch"))
-
-
-@pytest.mark.parametrize(("events", "launches"), [
-    ([KERNEL, LAUNCH, SECOND, ADDMM, LINEAR], (2, 1)), ([KERNEL, LAUNCH, FILL, ADDMM], (1, 0)),
-    ([KERNEL, KERNEL, GRAPH, ADDMM], (0, 0)),
-])  # fmt: skip
-def test_a_launch_without_a_kernel_tells_that_the_profiler_lost_one(
-    events: list[RawEvent], launches: tuple[int, int]
-) -> None:
-    """Fills of nothing and kernels of a graph are none lost."""
-    assert assign(events).launches(0, 1000) == launches
-
-
-LAUNCHES = (
-    "cudaLaunchKernel cudaLaunchKernelExC cuLaunchKernel cuLaunchKernelEx cudaMemcpyAsync cudaLaunchCooperativeKernel "
-    "hipLaunchKernel hipExtModuleLaunchKernel hipModuleLaunchKernel hipExtLaunchKernel hipMemcpyWithStream"
-)
-CALLS = "cudaDeviceSynchronize cudaStreamIsCapturing cudaGraphLaunch hipFree"
-OPS = "aten::cumsum cudnn_rnn CudnnRnnBackward0 custom_step hipster"
-
-
-@pytest.mark.parametrize(("names", "call", "launch"), [(LAUNCHES, 1, 1), (CALLS, 1, 0), (OPS, 0, 0)])
-def test_functions_of_the_runtime_are_known_by_their_names(names: str, call: int, launch: int) -> None:
-    assert {(is_runtime_call(name), is_launch(name)) for name in names.split()} == {(call, launch)}
-
-
 def test_steps_of_which_kernels_are_lost_and_the_first_of_many_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [Recorded(float(i)) for i in range(6)]
     monkeypatch.setattr(recording, "record", lambda _, rounds, **__: runs[:rounds])
@@ -165,19 +127,6 @@ def test_steps_of_which_kernels_are_lost_and_the_first_of_many_do_not_count(monk
     assert in_turns(timer, 1, 3, 1)[1] == runs[2:]
     with pytest.raises(KernelsLostError):
         in_turns(timer, 1, 2, 1)
-
-
-def test_every_session_gives_away_one_kernel_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Session k of a process loses its first k kernels: those of the steps stay."""
-    sessions = Sessions(launches=200, lost=3)
-    monkeypatch.setattr(recording, "SESSIONS", sessions)
-    for number in range(2):
-        with torch.profiler.profile() as profile:
-            give_away_kernels(torch.device("cpu"), lambda: None)
-        given = sum(e.count for e in profile.key_averages() if e.key == "aten::neg_")
-        assert given == number + recording.GIVEN_AWAY
-    assert sessions.count == 2
-    assert (sessions.lost_share, Sessions().lost_share) == (0.015, 0.0)
 
 
 class OpsTakeTime(TorchDispatchMode):
@@ -199,60 +148,3 @@ def test_what_recording_costs_is_found_from_chains_of_several_lengths(monkeypatc
         found = recording.recorder_cost("cpu", clock=lambda: ops.now)
     assert found.per_step >= 0.0
     assert 0.0 < found.per_event < 2e-6
-
-
-def test_one_disturbed_moment_does_not_decide_what_recording_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths = itertools.cycle((20.0, 80.0, 240.0))
-    disturbed = iter([0.0, 3e-3, 0.0, 0.0, 0.0, -1e-3, *[0.0] * 100])
-    monkeypatch.setattr(recording, "record", lambda *_, **__: [])
-    monkeypatch.setattr(
-        recording, "added_by_recording", lambda _: (n := next(lengths), 0.0, 2e-5 + 7e-7 * n + next(disturbed))
-    )
-    assert recording.recorder_cost("cpu") == RecorderCost(pytest.approx(2e-5), pytest.approx(7e-7))
-
-
-def test_launches_are_told_from_events_on_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chain's events launch kernels, views do not: what is left between two such chains is the launches'."""
-
-    def added(timer: Timer) -> tuple[float, float, float]:
-        with torch.profiler.profile() as profile:
-            timer.run()
-        counts = {e.key: e.count for e in profile.key_averages()}
-        launches = sum(counts.get(op, 0) for op in ("aten::neg_", "aten::addmm", "aten::tanh", "aten::mm"))
-        return sum(counts.values()), launches, 2e-5 + 7e-7 * sum(counts.values()) + 1.5e-6 * launches
-
-    monkeypatch.setattr(recording, "COST_ROUNDS", 1)
-    monkeypatch.setattr(recording, "record", lambda *_, **__: [])
-    monkeypatch.setattr(recording, "added_by_recording", added)
-    found = recording.recorder_cost("cpu", synchronize=lambda: None)
-    assert (found.per_launch, found.per_event) == (pytest.approx(1.5e-6), pytest.approx(7e-7))
-
-
-@pytest.mark.parametrize(("launch", "after", "reported", "expected"), [
-    (4e-6, 5e-6, CHAIN, KernelRecorder(True, pytest.approx(1e-6), 1e-6)),
-    (5e-6, 4e-6, CHAIN, KernelRecorder(True, 0.0, 1e-6)),  # it never takes less for the first session
-    (4e-6, 40e-6, CHAIN - 3, KernelRecorder(True, pytest.approx(4e-6), 1e-6)),  # nor twice as much
-    (4e-6, 4e-6, 2, KernelRecorder(False, 0.0, 0.0)), (4e-6, 4e-6, 0, KernelRecorder(False, 0.0, 0.0)),
-])  # fmt: skip
-def test_half_of_the_kernels_must_be_seen_and_what_the_first_session_adds_to_a_launch_is_known(
-    launch: float, after: float, reported: int, expected: KernelRecorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    per_launch, reads = [launch], itertools.count()
-    now = [0.0]
-
-    def clock() -> float:
-        now[0] += CHAIN * per_launch[0] * (next(reads) % 2)  # every other reading is the end of a chain
-        return now[0]
-
-    def record(timed: Callable[[], float], rounds: int, *, accelerated: bool) -> list[Recorded]:
-        per_launch[0] = after
-        seconds = [1e-6] * reported + [0.0] * (CHAIN - reported)
-        events = [Event("aten::neg_", 0.0, 1e-6, -1, 0, s) for s in seconds]
-        return [Recorded(timed(), events) for _ in range(rounds)]
-
-    monkeypatch.setattr(recording, "kind_shown", lambda: "cpu")
-    monkeypatch.setattr(recording, "synchronizer", lambda device: lambda: None)
-    monkeypatch.setattr(recording, "_per_launch_by_kind", {})
-    monkeypatch.setattr(recording, "record", record)
-    assert try_recorder("cpu", clock) == expected
-    assert try_recorder("mps") == KernelRecorder(sees=False)

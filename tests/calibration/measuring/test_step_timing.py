@@ -13,9 +13,8 @@ from torch import nn
 from placer.calibration.measuring import in_place, step_timing
 from placer.calibration.measuring.events import Event
 from placer.calibration.measuring.in_place import BACKWARD_NODE, match, time_step
-from placer.calibration.measuring.journal import StepObservation
 from placer.calibration.measuring.recording import Recorded, RecorderCost
-from placer.calibration.measuring.step_timing import LEAST_SHARE, OpTiming, StepTiming, observe
+from placer.calibration.measuring.step_timing import OpTiming, StepTiming, observe
 from placer.calibration.measuring.timing import Phases, Timed
 from placer.tracing import trace
 from placer.tracing.trace_data import OpCall, Phase, TensorSpec, Trace
@@ -92,15 +91,6 @@ def test_events_are_matched_with_calls(case: str) -> None:
     assert [t and t.host_seconds for t in found] == [s and pytest.approx(s) for s in expected]
 
 
-def test_what_recording_added_is_subtracted_and_a_part_of_the_op_stays() -> None:
-    timing = OpTiming(call("linear"), 10e-6, 3, 0.0)
-    assert timing.corrected(RecorderCost(1.0, 0.0)) == 10e-6
-    assert 5e-6 < timing.corrected(RecorderCost(0.0, 1e-6)) < 10e-6
-    assert timing.corrected(RecorderCost(0.0, 1.0)) == pytest.approx(LEAST_SHARE * 10e-6)
-    launching = OpTiming(call("lstm"), 1e-4, 0, 0.0, 20.0)
-    assert launching.corrected(RecorderCost(0.0, 0.0, 2e-6)) == pytest.approx(6e-5)
-
-
 def test_ops_and_step_are_brought_to_one_speed() -> None:
     step = StepTiming(seconds=1.0, spread=0.01, recorded_seconds=1.003, events=1000, ops=(), matched=1.0)
     assert step.undisturbed_share(RecorderCost(1e-3, 1e-6)) == pytest.approx(1.0, abs=2e-3)
@@ -125,25 +115,14 @@ def test_what_recording_cost_in_this_very_step_is_subtracted(added: float) -> No
     assert step.undisturbed_share(average) * loop.corrected(step.recording(average)) == pytest.approx(2e-4, rel=0.03)
 
 
-def test_a_slower_machine_is_not_taken_for_recording() -> None:
-    """A long step with few events took a fifth longer: that is the machine's speed, not the events."""
-    step, average = StepTiming(1e-2, 0.01, 1.2e-2, 100, (), 1.0), RecorderCost(1e-5, 0.5e-6)
-    assert step.undisturbed_share(average) == pytest.approx(1 / 1.2, rel=0.01)
-    assert step.recording(average).per_event == pytest.approx(average.per_event, rel=0.05)
-
-
-def observed(timing: StepTiming, *calls: OpCall, device: str = "cpu", per_launch: float = 0.0) -> StepObservation:
-    return observe(
-        traced(*calls), timing, device=device, threads=1, family="network", name="x", recorder=FREE,
-        per_launch=per_launch,
-    )  # fmt: skip
-
-
 def gaps(forward: float | None, loss: float | None, backward: float | None, phases: Phases | None) -> Any:
     """Those of a step of 1 second, of an op in each phase and their seconds; None where no event was found."""
     timed = {call("exp"): forward, call("sum", "loss"): loss, call("mul", "backward"): backward}
     ops = tuple(OpTiming(op, seconds, 0, 0.0) for op, seconds in timed.items() if seconds is not None)
-    return observed(StepTiming(1.0, 0.0, 1.0, 0, ops, 1.0, phases=phases), *timed).gaps
+    timing = StepTiming(1.0, 0.0, 1.0, 0, ops, 1.0, phases=phases)
+    return observe(
+        traced(*timed), timing, device="cpu", threads=1, family="network", name="x", recorder=FREE
+    ).gaps
 
 
 def test_gaps_are_phases_without_their_ops_and_known_where_no_op_is_missing() -> None:
@@ -151,21 +130,6 @@ def test_gaps_are_phases_without_their_ops_and_known_where_no_op_is_missing() ->
     assert gaps(0.1, 0.1, 0.2, phases) == pytest.approx({"forward": 0.1, "backward": 0.3, "update": 0.2})
     assert set(gaps(None, 0.1, 0.1, phases)) == set(gaps(0.1, None, 0.1, phases)) == {"backward", "update"}
     assert gaps(0.1, 0.1, 0.2, None) == {}
-
-
-@pytest.mark.parametrize(("host", "device", "per_launch", "op", "step"), [
-    (80e-6, 20e-6, 1e-6, 70e-6, 90e-6),
-    (80e-6, 98e-6, 1e-6, 70e-6, 100e-6),  # a step whose kernels take longer does not get shorter by it
-    (8e-6, 2e-6, 1e-6, LEAST_SHARE * 8e-6, 90e-6),  # however wrong the difference is, a part of the op stays
-])  # fmt: skip
-def test_what_an_attached_recorder_adds_to_launches_is_no_part_of_an_op_or_of_a_step(
-    host: float, device: float, per_launch: float, op: float, step: float
-) -> None:
-    """The user's process launches without it."""
-    timing = StepTiming(100e-6, 0.0, 100e-6, 0, (OpTiming(call("exp"), host, 0, device, 10),), 1.0)
-    found = observed(timing, timing.ops[0].call, device="cuda", per_launch=per_launch)
-    assert found.ops[0].host_seconds == pytest.approx(timing.undisturbed_share(FREE) * op)
-    assert found.seconds == pytest.approx(step)
 
 
 def test_the_middle_repetitions_are_lengthened_to_the_middle_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -52,20 +51,6 @@ def test_an_alarm_of_somebody_else_is_put_back() -> None:
     finally:
         signal.signal(signal.SIGALRM, before)
         signal.setitimer(signal.ITIMER_REAL, *theirs)
-
-
-def test_other_threads_run_without_a_limit() -> None:
-    done: list[bool] = []
-
-    def run() -> None:
-        with time_limit(0.01, "elsewhere"):
-            time.sleep(0.05)
-        done.append(True)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert done == [True]
 
 
 def test_a_command_gives_its_output_or_its_last_line() -> None:

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from placer.calibration.suite.accounts import Account, Point, Step, hosts
+from placer.calibration.suite.accounts import Account, Point, Step
 from placer.calibration.validation import accounts
-from placer.calibration.validation.accounts import COLUMNS, Judged, host_profile, judge, price_point, read_reported
+from placer.calibration.validation.accounts import COLUMNS, Judged, judge, price_point, read_reported
 from placer.errors import PlacerError
-from placer.profile import load
 
 
 def step(batch: int, width: int, **more: Any) -> Step:
@@ -57,13 +56,6 @@ def test_a_step_counts_as_often_on_the_side_and_with_the_host_that_it_says() -> 
     assert beside.gpu.step_seconds == pytest.approx(once.gpu.step_seconds)
     assert beside.cpu.step_seconds > 2 * once.cpu.step_seconds
     assert (slow.cpu.step_seconds, slow.gpu.step_seconds > once.gpu.step_seconds) == (once.cpu.step_seconds, True)
-
-
-def test_a_host_prices_as_its_data_sheet_says() -> None:
-    measured, scaled = load("amd-epyc-2-core").fit("cpu", 2), host_profile(hosts()["i7-6700K"]).fit("cpu")
-    assert scaled.threads == 4
-    assert scaled.rates["flops/float32"] > 1.5 * measured.rates["flops/float32"]
-    assert scaled.interval["base"] > measured.interval["base"]
 
 
 @pytest.mark.parametrize("text", ["nothing", "{}", '{"id": "a", "points": [{"at": "b1"}]}'])

@@ -18,10 +18,7 @@ from placer.calibration.validation.compiled_speed_ups import SpeedUp, looked_at,
 from placer.calibration.validation.published_problems import price_problem, validate_problems
 from placer.calibration.validation.published_steps import (
     PricedStep,
-    pairs,
-    precision_ratios,
     price_steps,
-    spread_out,
     validate_published,
 )
 from placer.errors import TraceError
@@ -39,9 +36,6 @@ PAIR = SpeedUp(
     looked_at=False, eager=0.060, compiled=0.040, predicted_eager=0.060, predicted_compiled=0.050, low=0.03, high=0.06,
     priced_as_compiled=True,
 )  # fmt: skip
-HALF = replace(STEP, dtype="amp-float16", batch=128, measured=0.005, predicted=0.0066, busy=0.006)
-
-
 def published(**changes: Any) -> PublishedStep:
     known: dict[str, Any] = {
         "source": "timm", "gpu": "Tesla V100-SXM2-16GB", "network": "NeuMF", "family": "recommender",
@@ -84,22 +78,6 @@ def test_a_line_of_the_compiled_has_both_speed_ups_and_the_halves_stand_apart() 
     names = ["resnet18", "resnet34", "vgg11", "vgg13", "vgg16"]
     assert {looked_at(f"timm:{name}") for name in names} == {True, False}
     assert all(looked_at(f"timm:{name}.a1_in1k") == looked_at(f"torchvision:{name}") for name in names)
-
-
-def test_half_precision_is_compared_with_the_nearest_batch_of_the_same_step() -> None:
-    (pair,) = pairs([STEP, replace(STEP, batch=100), HALF])
-    assert (pair.full.batch, pair.published) == (100, pytest.approx(0.005 / 128 / (0.010 / 100)))
-    for other in ({"batch": 8}, {"gpu": "Tesla V100-SXM2-16GB"}, {"mode": "train"}, {"busy": 0.001}):
-        assert list(precision_ratios([replace(STEP, **other), HALF])) == []
-    shown = list(precision_ratios([STEP, HALF]))[-1]
-    assert shown == "| amp-float16 / float32 | Tesla T4 | 1 | 0.25 | 0.30 | 20% | 100% |"
-
-
-def test_a_choice_takes_steps_of_every_gpu_in_turn() -> None:
-    steps = [published(gpu=gpu, batch=batch) for gpu in ("V100", "A100") for batch in range(1, 9)]
-    chosen = spread_out([*steps, published(gpu="T4")], 5)
-    assert sorted(step.gpu for step in chosen) == ["A100", "A100", "T4", "V100", "V100"]
-    assert spread_out([], 10) == []
 
 
 def test_steps_are_priced_and_recorded_and_those_that_cannot_be_built_are_counted(

@@ -7,19 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from placer.calibration.suite.reference import Case
 from placer.calibration.validation import record
 from placer.calibration.validation.record import Cell, Report
 from placer.calibration.validation.reference import (
     COLUMNS,
     ELSEWHERE,
     NOT_MEASURED,
-    agreement,
     reference_tables,
     what_if_tables,
 )
 from placer.calibration.validation.table import Table
-from placer.decision import Decision
 from placer.errors import CalibrationError, UnknownGPU
 from placer.profile import Profile, load
 
@@ -78,19 +75,6 @@ def test_the_choice_is_judged_where_both_sides_were_measured(
     assert (found["choice"], found["right"]) == (choice, verdict)
 
 
-def test_how_much_data_there_is_decides() -> None:
-    cells = [cell("conv1d_training", 512, "cpu", 4e-3, 4e-3), cell("conv1d_training", 512, "cuda", 2e-3, 2e-3, 2.0)]
-    chosen = {rows: row(cells, rows) for rows in ("1,000", "1,000,000")}
-    assert [found["choice"] for found in chosen.values()] == ["cpu", "cuda"]
-    # 1,001 steps, of which one epoch takes 2 and 1,954.
-    assert [found["GPU repaid after"] for found in chosen.values()] == ["501 epochs", "1 epoch"]
-    long = [cell("lorenz_dopri5", 1, "cpu", 0.5, 0.5), cell("lorenz_dopri5", 1, "cuda", 0.25, 0.75, 100.0)]
-    assert row(long, "-")["GPU repaid after"] == "401 steps"
-    titles = [table.title for table in reference_tables([*long, replace(long[0], threads=1)])]
-    beside = "Reference systems on the CPU with"
-    assert titles == [f"{beside} 2 threads and cuda", f"{beside} 1 thread and cuda"]
-
-
 @pytest.fixture(scope="module")
 def profile() -> Profile:
     return load(RECORD / "reference_profile.json")
@@ -137,15 +121,3 @@ def test_what_if_names_gpus_and_refuses_what_it_cannot_price(report: Report, pro
         tables(report, profile, "K9000")
     with pytest.raises(CalibrationError, match="give --suite reference"):
         tables(replace(report, cells=()), profile, "K40")
-
-
-@pytest.mark.parametrize(("claim", "device", "confidence", "expected"), [
-    (("GPU",), "cuda", 0.99, "yes"), (("GPU",), "cpu", 0.99, "no"), (("GPU",), "cuda", 0.6, "unsure"),
-    (("tie",), "cuda", 0.6, "yes"), (("CPU", "tie"), "cpu", 0.99, "yes"), ((), "cpu", 0.99, "-"),
-])  # fmt: skip
-def test_a_claim_holds_where_the_decision_is_the_reported_one(
-    claim: tuple[str, ...], device: str, confidence: float, expected: str
-) -> None:
-    case = Case(1, None, "", claim)  # type: ignore[arg-type]
-    speedup = 2.0 if confidence > 0.9 else 1.05
-    assert agreement(case, Decision(device, 1, confidence, "", speedup=speedup)) == expected

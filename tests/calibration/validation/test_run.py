@@ -90,20 +90,6 @@ def test_what_cannot_be_traced_is_measured_but_not_predicted() -> None:
     assert "as expected" in text_of(report)
 
 
-def test_failures_are_recorded_and_tried_again(tmp_path: Path) -> None:
-    path = tmp_path / "record.json"
-
-    def check(model: nn.Module, x: Tensor) -> None:
-        if x.shape[0] == 64:
-            raise RuntimeError("too\nlarge")
-
-    report = measured(tiny(build=lambda: OneLayer(check)), output=path)
-    errors = {(cell.batch, cell.mode): cell.error for cell in report.cells}
-    assert (errors[1, "train"], errors[64, "train"]) == (None, "RuntimeError: too large")
-    assert "TraceError" in (next(c.prediction_error for c in report.cells if c.batch == 64) or "")
-    assert all(cell.error is None for cell in measured(tiny(), output=path).cells)
-
-
 def test_visits_are_compared_by_the_first_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     coming = iter([1.0, 4.0, 2.0])
 

@@ -9,9 +9,7 @@ import pytest
 
 from placer.calibration.validation.record import Cell
 from placer.calibration.validation.scores import (
-    baseline_scores,
     decisions,
-    repeatability_score,
     score,
     thread_decisions,
 )
@@ -34,16 +32,6 @@ def test_score_of_hand_made_cells() -> None:
     assert nothing is not None
     assert math.isnan(nothing.median_error)
     assert score([]) is None
-
-
-def test_baselines_and_the_measurement_itself_are_scored_as_predictions() -> None:
-    cells = [cell("a", "cpu", 1.0, 1.0, roofline=0.5), cell("b", "cpu", 1.0, 2.0, roofline=1.5), cell("c", "cpu", 1, 1)]
-    found = baseline_scores([*cells, cell("d", "cpu", 1.0, None, roofline=1.0)])
-    assert list(found) == ["roofline"]
-    assert (found["roofline"].cells, found["roofline"].median_error) == (2, pytest.approx((0.5 + 0.25) / 2))
-    repeated = repeatability_score(replace(cells[0], repeatability=r) for r in (1.0, 1.1, 1.2, None))
-    assert repeated is not None
-    assert (repeated.cells, repeated.median_error) == (3, pytest.approx(0.1))
 
 
 #: Four scenarios: (network, cpu predicted, cpu measured, cuda predicted, cuda measured, FLOPs).
