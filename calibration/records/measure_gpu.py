@@ -18,12 +18,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 import placer
 from placer import machine, profile
@@ -32,7 +31,7 @@ from placer.calibration.measuring import recording
 from placer.calibration.measuring.clocks import WARM, keep_busy
 from placer.calibration.measuring.faults import HungError, cause, check, release, run_limited, synchronizer, time_limit
 from placer.calibration.measuring.journal import Journal, KernelsLostError
-from placer.calibration.measuring.op_kinds import PROBES, scaled
+from placer.calibration.measuring.op_kinds import PROBES, Shape, scaled
 from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.measuring.timing import Timer
 from placer.calibration.probing import Target
@@ -45,7 +44,6 @@ from placer.errors import CalibrationError, ProfileError
 from placer.nest import tensors
 from placer.placement import synchronize
 
-Shape = tuple[int, ...]
 #: Something to time or to record.
 Call = Callable[[], object]
 
@@ -245,10 +243,12 @@ def recorded(device: str, call: Call) -> dict[str, Any]:
 
 
 def single_ops(job: Job) -> None:
-    """Typical ops and layers, alone and queued, and their kernels: ``single_ops.jsonl``."""
+    """A typical op of each kind, alone and queued, and its kernels: ``single_ops.jsonl``."""
+    # What calibration draws by itself (products, convolutions, sums of all sizes) is in its journal.
     lines = Lines(job.folder / "single_ops.jsonl")
     for what, look in (("seconds", timed), ("kernels", recorded)):
-        for name, shapes, make in cases():
+        for times, (name, (function, smallest)) in product(TIMES, PROBES.items()):
+            shapes = scaled(smallest, times)
             question = {"op": name, "shapes": [list(shape) for shape in shapes], "what": what, "phase": "forward"}
             if question in lines:
                 continue
@@ -257,7 +257,7 @@ def single_ops(job: Job) -> None:
             error = None
             try:
                 with time_limit(LIMIT, name):
-                    for phase, call in phases(job.device, shapes, make):
+                    for phase, call in phases(job.device, function, shapes):
                         lines.add({**question, "phase": phase}, **look(job.device, call))
             except Exception as raised:  # noqa: BLE001  a backend that refuses an op is a finding
                 error = cause(raised)
@@ -288,61 +288,18 @@ def timed(device: str, call: Call) -> dict[str, float]:
     return {"isolated": statistics.median(alone), "issue": issued, "queued": queued}
 
 
-def phases(device: str, shapes: tuple[Shape, ...], make: Callable[[], Any]) -> Iterator[tuple[str, Call]]:
+def phases(device: str, function: Callable[..., Any], shapes: Sequence[Shape]) -> Iterator[tuple[str, Call]]:
     """The calls of one op: forward, and backward where something floating of its result has a gradient."""
     needs = sum(4.0 * torch.Size(shape).numel() for shape in shapes)
     free = machine.memory(device)[0]
     if needs > MEMORY_SHARE * free:
         raise MemoryError(f"needs {needs:.3g} bytes, {free:.3g} are free")
-    with torch.device(device):
-        function = make()
-        operands = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    operands = [torch.randn(shape, device=device, requires_grad=True) for shape in shapes]
     yield "forward", torch.no_grad()(lambda: function(*operands))
-    leaves = [*operands, *(function.parameters() if isinstance(function, nn.Module) else ())]
     outputs = [t for t in tensors(function(*operands)) if t.requires_grad]
     if outputs:
         ones = [torch.ones_like(t) for t in outputs]
-        yield "backward", lambda: torch.autograd.grad(outputs, leaves, ones, retain_graph=True, allow_unused=True)
-
-
-#: Layers, each with the shapes of an input.
-LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[Shape, ...]]] = {
-    "lstm": (lambda: nn.LSTM(128, 256), ((64, 32, 128),)), "gru": (lambda: nn.GRU(128, 256), ((64, 32, 128),)),
-    "lstm_2_layers": (lambda: nn.LSTM(256, 512, 2), ((32, 16, 256),)),
-    "rnn": (lambda: nn.RNN(128, 256), ((64, 32, 128),)),
-    "lstm_bidirectional": (lambda: nn.LSTM(128, 256, bidirectional=True), ((64, 32, 128),)),
-    "conv2d": (lambda: nn.Conv2d(64, 64, 3, padding=1), ((8, 64, 56, 56), (1, 64, 14, 14))),
-    "conv2d_1x1": (lambda: nn.Conv2d(256, 64, 1), ((8, 256, 56, 56),)),
-    "conv2d_first": (lambda: nn.Conv2d(3, 64, 7, stride=2, padding=3), ((8, 3, 224, 224),)),
-    "conv2d_dilated": (lambda: nn.Conv2d(64, 64, 3, padding=4, dilation=4), ((8, 64, 64, 64),)),
-    "conv2d_grouped": (lambda: nn.Conv2d(128, 128, 3, padding=1, groups=32), ((16, 128, 56, 56),)),
-    "conv2d_depthwise": (lambda: nn.Conv2d(128, 128, 3, padding=1, groups=128), ((16, 128, 56, 56),)),
-    "conv2d_31x31": (lambda: nn.Conv2d(16, 16, 31, padding=15), ((1, 16, 64, 64),)),
-    "conv1d": (lambda: nn.Conv1d(64, 128, 31, padding=15), ((4, 64, 4096),)),
-    "conv3d": (lambda: nn.Conv3d(32, 64, 3, padding=1), ((1, 32, 16, 32, 32),)),
-    "conv_transpose2d": (lambda: nn.ConvTranspose2d(64, 32, 4, stride=2, padding=1), ((8, 64, 32, 32),)),
-    "conv_transpose3d": (lambda: nn.ConvTranspose3d(32, 16, 3, stride=2), ((1, 32, 16, 16, 16),)),
-    "batch_norm": (lambda: nn.BatchNorm2d(64), ((16, 64, 128, 128), (128, 64, 28, 28))),
-    "multihead_attention": (lambda: nn.TransformerEncoderLayer(256, 8, batch_first=True), ((16, 128, 256),)),
-}  # fmt: skip
-
-
-def given(function: Call) -> Call:
-    """The function itself: a layer is made anew, a function is not."""
-    return function
-
-
-def cases() -> Iterator[tuple[str, tuple[Shape, ...], Callable[[], Any]]]:
-    """(name, shapes of the operands, what makes the function) of every op, a typical one of each kind first.
-
-    What calibration draws by itself (products, convolutions, sums of all sizes) is in its journal.
-    """
-    for times in TIMES:
-        for kind, (function, shapes) in PROBES.items():
-            yield kind, scaled(shapes, times), partial(given, function)
-    for name, (layer, inputs) in LAYERS.items():
-        for shape in inputs:
-            yield name, (shape,), layer
+        yield "backward", lambda: torch.autograd.grad(outputs, operands, ones, retain_graph=True, allow_unused=True)
 
 
 def choose_cost(job: Job) -> None:

@@ -21,7 +21,6 @@ import torch
 from placer.calibration.published import PublishedStep, read_steps, trace_step
 from placer.calibration.validation.comparison import ERRORS, Comparison, error_figures, price_each, publish
 from placer.calibration.validation.scores import group_by
-from placer.calibration.validation.table import markdown
 from placer.pricing import describe_step, gpu_profile, predict
 from placer.pricing.gpu import inputs, rows_of
 from placer.profile import DataSheet, Profile, find_gpu
@@ -29,12 +28,6 @@ from placer.tracing import Trace
 
 #: Steps that are priced where no number is given: each takes a third of a second to trace.
 DEFAULT_STEPS = 600
-HALF = ("amp-float16", "amp-bfloat16", "float16", "bfloat16")
-FULL = ("float32", "tf32")
-#: Batches of two steps that are compared sample by sample differ by this factor at the most.
-BATCH_FACTOR = 2.0
-#: A predicted ratio is counted as right within this share of the published one.
-RIGHT = 0.25
 #: Share of a step's time that the device is busy from which on the device bounds it.
 DEVICE_BOUND = 0.8
 
@@ -154,7 +147,6 @@ def tables(priced: Sequence[PricedStep]) -> Iterator[str]:
     yield from STEPS.table_by("Source (device-bound)", bound, lambda p: p.source)
     sizes = sorted(group_by(bound, lambda p: 4 ** int(math.log(max(p.batch, 1), 4))).items())
     yield from STEPS.table("Batch (device-bound)", {f"{size} and more": group for size, group in sizes})
-    yield from precision_ratios(priced)
 
 
 def _figures(group: Sequence[PricedStep]) -> Iterator[str]:
@@ -179,56 +171,3 @@ def _nearest(group: Sequence[PricedStep]) -> list[float]:
 
 
 STEPS = Comparison("steps", (*ERRORS, "roofline", "FLOPs / peak", "nearest GPU"), _figures)
-
-
-@dataclass(frozen=True)
-class PrecisionRatio:
-    """The time of a sample in half precision over that of a sample in float32 or TF32, same card and network."""
-
-    half: PricedStep
-    full: PricedStep
-
-    @property
-    def published(self) -> float:
-        return self.half.measured / self.half.batch / (self.full.measured / self.full.batch)
-
-    @property
-    def predicted(self) -> float:
-        return self.half.predicted / self.half.batch / (self.full.predicted / self.full.batch)
-
-
-def pairs(priced: Sequence[PricedStep]) -> Iterator[PrecisionRatio]:
-    """Each device-bound step in half precision with the step of the nearest batch in float32 and in TF32."""
-    bound = [step for step in priced if step.device_bound and step.batch > 0]
-    for steps in group_by(bound, lambda step: (step.source, step.gpu, step.network, step.mode)).values():
-        for half in steps:
-            for dtype in FULL:
-                full = [s for s in steps if s.dtype == dtype and _factor(s, half) <= BATCH_FACTOR]
-                if half.dtype in HALF and full:
-                    yield PrecisionRatio(half, min(full, key=lambda s: _factor(s, half)))
-
-
-def _factor(one: PricedStep, other: PricedStep) -> float:
-    return max(one.batch, other.batch) / min(one.batch, other.batch)
-
-
-def precision_ratios(priced: Sequence[PricedStep]) -> Iterator[str]:
-    """A Markdown table by precisions and GPU; nothing where no two steps can be compared."""
-    groups = group_by(pairs(priced), lambda pair: (f"{pair.half.dtype} / {pair.full.dtype}", pair.half.gpu))
-    columns = (
-        "Half precision (device-bound)", "GPU", "pairs", "published", "predicted", "median error",
-        f"within {RIGHT:.0%}",
-    )  # fmt: skip
-    if groups:
-        rows = [(*name, *_ratio_figures(group)) for name, group in sorted(groups.items())]
-        yield from ("", *markdown(columns, rows, (0, 1)))
-
-
-def _ratio_figures(group: Sequence[PrecisionRatio]) -> tuple[str, ...]:
-    published = np.array([pair.published for pair in group])
-    predicted = np.array([pair.predicted for pair in group])
-    error = np.abs(predicted / published - 1.0)
-    return (
-        str(len(group)), f"{np.median(published):.2f}", f"{np.median(predicted):.2f}", f"{np.median(error):.0%}",
-        f"{np.mean(error <= RIGHT):.0%}",
-    )  # fmt: skip
