@@ -64,12 +64,15 @@ class Assigned:
     work: Mapping[int, list[RawEvent]]
     calls: Mapping[int, list[RawEvent]] = field(default_factory=dict)
 
-    def step(self, begin: int, end: int, *, without: str = "") -> list[Event]:
-        """The host events that start between two moments (nanoseconds), nested; none that is called ``without``."""
-        within = [event for event in self.host if begin <= event.start_ns < end and event.name != without]
-        own = {event.number: self.work[event.number] for event in within if event.number in self.work}
-        seconds = {number: union(work) for number, work in own.items()}
-        return nest(within, seconds, {number: len(work) for number, work in own.items()})
+    def within(self, begin: int, end: int, *, without: str = "") -> list[RawEvent]:
+        """The host events that start between two moments (nanoseconds); none that is called ``without``."""
+        return [event for event in self.host if begin <= event.start_ns < end and event.name != without]
+
+    def nested(self, events: Sequence[RawEvent]) -> list[Event]:
+        """Some of the host's events with what is nested in them, and with the work that they launched."""
+        work = {event.number: self.work[event.number] for event in events if event.number in self.work}
+        seconds = {number: union(some) for number, some in work.items()}
+        return nest(events, seconds, {number: len(some) for number, some in work.items()})
 
     def launches(self, begin: int, end: int) -> tuple[int, int]:
         """(kernels and copies that were launched between two moments, how many of them the profiler lost).

@@ -17,21 +17,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, record_function
+from torch.profiler import record_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from placer.calibration.measuring.events import Event, nest
-from placer.calibration.measuring.recording import (
-    LEAST_RECORDED,
-    LONG_STEP,
-    Phases,
-    Stopwatch,
-    raw_events,
-    read_event,
-    recorder_of,
-)
+from placer.calibration.measuring.recording import LEAST_RECORDED, LONG_STEP, in_turns, record
 from placer.calibration.measuring.step_timing import OpTiming, StepTiming
-from placer.calibration.measuring.timing import Clock
+from placer.calibration.measuring.timing import Clock, Phases, Timer
 from placer.nest import tensors
 from placer.pricing import parameter_updates
 from placer.tracing import OpCall, Trace
@@ -160,11 +152,11 @@ def time_step(
     Repetitions are few: another shape teaches more than another repetition of this one. ``ended`` is called right after
     the last.
     """
-    once = Stopwatch(step, synchronize, clock).seconds()
-    stopwatch = Stopwatch(step, synchronize, clock, once)
+    timer = Timer(step, synchronize, clock)
+    once = timer.seconds()
     rounds = int(min(max(seconds / 2 / max(once, 1e-6), 2), MOST_ROUNDS))
     recorded_rounds = MOST_RECORDED if once < LONG_STEP else LEAST_RECORDED
-    around, recorded = stopwatch.in_turns(rounds + 1, recorded_rounds, rounds // 2)
+    around, recorded = in_turns(timer, rounds + 1, recorded_rounds, rounds // 2, once=once)
     if ended is not None:
         ended()
     whole = sorted(run.seconds for run in around)
@@ -225,11 +217,11 @@ def time_step_waiting(
     other. ``overhead``: seconds from an op's issue to the end of the wait for it, its kernels not counted. None where
     steps do not repeat the same ops: their calls cannot be paired then.
     """
-    synchronize()
-    undisturbed = Stopwatch(step, synchronize, clock).seconds
-    whole = [undisturbed()]
+    timer = Timer(step, synchronize, clock)
+    timer.wait()
+    whole = [timer.seconds()]
     rounds = int(min(max(seconds / 4 / max(whole[0], 1e-6), LEAST_WHOLE), MOST_WHOLE))
-    whole += [undisturbed() for _ in range(rounds)]
+    whole += [timer.seconds() for _ in range(rounds)]
     passes: list[_WaitAfterEachOp] = []
     deadline = clock() + seconds / 2
     while len(passes) < LEAST_PASSES or (len(passes) < MOST_PASSES and clock() < deadline):
@@ -237,16 +229,19 @@ def time_step_waiting(
         with _WaitAfterEachOp(device, synchronize, clock) as one:
             step()
         passes.append(one)
-    with recorder_of([ProfilerActivity.CPU]) as recorder, _WaitAfterEachOp(device, synchronize, clock) as marked:
-        step()
-    events = [event for event in map(read_event, raw_events(recorder)) if event is not None]
-    events.sort(key=lambda e: (e.start_ns, -e.end_ns))
+    marked = _WaitAfterEachOp(device, synchronize, clock)
+
+    def run_marked() -> float:
+        with marked:
+            return timer.seconds()
+
+    events = record(run_marked, 1)[0].host_events
     # A mode notes a call at its end, the recorder orders events by their start. The orders agree for ops in a row, not
     # for an op that runs others through the mode again: its step cannot be paired.
     numbers = [event.number for event in events if event.name == OP_MARK]
     if any(one.names != marked.names for one in passes) or len(numbers) != len(marked.names):
         return None
-    whole += [undisturbed() for _ in range(rounds)]
+    whole += [timer.seconds() for _ in range(rounds)]
     waits = [max(statistics.median(seen) - overhead, 0.0) for seen in zip(*(one.waits for one in passes), strict=True)]
     issues = [statistics.median(seen) for seen in zip(*(one.issues for one in passes), strict=True)]
 

@@ -1,4 +1,4 @@
-"""A typical op of each kind of the table of ops: what the record of single ops times besides torch's own samples."""
+"""A typical op of each kind of the table of ops: what records of single ops time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+Shape = tuple[int, ...]
+#: Smallest dimension that grows with the size of an op.
+LEAST_SCALED = 16
 #: A function for each kind, and the shapes of its operands, which are normal random numbers. Each takes a few
 #: milliseconds at the most on one core.
-PROBES: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+PROBES: Mapping[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
     "numbers": (torch.hypot, ((512, 512), (512, 512))),
     "functions": (torch.sinh, ((512, 512),)),
     "special": (torch.special.i1, ((128, 512),)),
@@ -47,15 +50,20 @@ PROBES: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 }  # fmt: skip
 
 
+def scaled(shapes: tuple[Shape, ...], times: int) -> tuple[Shape, ...]:
+    """Larger shapes of the same op."""
+    return tuple(tuple(n * times if n >= LEAST_SCALED else n for n in shape) for shape in shapes)
+
+
 def _places(x: Tensor) -> Tensor:
     """As many places as ``x`` has elements, in disorder."""
-    return (torch.arange(x.numel()) * 7919 % x.numel()).view(x.shape)
+    return (torch.arange(x.numel(), device=x.device) * 7919 % x.numel()).view(x.shape)
 
 
 def _unit(x: Tensor) -> Tensor:
-    return x.triu() + x.shape[-1] * torch.eye(x.shape[-1])
+    return x.triu() + x.shape[-1] * torch.eye(x.shape[-1], device=x.device)
 
 
 def _targets(x: Tensor) -> Tensor:
-    return torch.arange(16).expand(x.shape[1], 16) + 1
+    return torch.arange(16, device=x.device).expand(x.shape[1], 16) + 1
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,7 +25,7 @@ from placer.calibration.measuring.clocks import keep_busy
 from placer.calibration.measuring.events import Event, Kind, RawEvent, assign, is_runtime_call
 from placer.calibration.measuring.faults import synchronizer
 from placer.calibration.measuring.journal import KernelsLostError
-from placer.calibration.measuring.timing import Clock
+from placer.calibration.measuring.timing import Clock, Timed, Timer
 from placer.placement import synchronize
 
 # The recorder's library prints its life cycle on stderr unless told otherwise before it starts.
@@ -38,33 +38,18 @@ GIVEN_AWAY = 32
 WARMING, WARMING_ROWS = 0.03, 2048
 
 
-#: Seconds of ``forward`` (with the loss), ``backward`` and ``update``, which begins with clearing the old gradients.
-Phases = dict[str, float]
-
-
-class Ends(NamedTuple):
-    """The clock once the old gradients were cleared, and at the ends of forward and backward (seconds).
-
-    A training step that returns these is timed phase by phase.
-    """
-
-    cleared: float
-    forward: float
-    backward: float
-
-
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One step: its seconds, and its phases where it told them.
+    """One recorded step: its seconds, its events, its launches, and how many of their kernels the recorder lost.
 
-    Under the recorder, also its events, its launches, and how many of their kernels the recorder lost.
+    ``host_events`` are the events of the host as they were read.
     """
 
     seconds: float
     events: Sequence[Event] = ()
     launches: int = 0
     lost: int = 0
-    phases: Phases | None = None
+    host_events: Sequence[RawEvent] = ()
 
 
 @dataclass
@@ -97,7 +82,7 @@ def record(timed: Callable[[], float], rounds: int, *, accelerated: bool = False
             give_away_kernels(torch.device(shown), partial(synchronize, shown))
         runs = [marked() for _ in range(rounds)]
     # Where the recorder lost the marks, nothing was recorded.
-    steps = itertools.chain(read_steps(raw_events(recorder)), itertools.repeat(([], 0, 0)))
+    steps = itertools.chain(read_steps(raw_events(recorder)), itertools.repeat(([], 0, 0, [])))
     found = [Recorded(seconds, *step) for seconds, step in zip(runs, steps, strict=False)]
     SESSIONS.launches += sum(run.launches for run in found)
     SESSIONS.lost += sum(run.lost for run in found)
@@ -188,13 +173,17 @@ def read_event(event: Any) -> RawEvent | None:
     return RawEvent(name, event.start_ns(), event.end_ns(), sequence, thread, number, kind, linked)
 
 
-def read_steps(raw: Iterable[Any]) -> Iterator[tuple[list[Event], int, int]]:
-    """(events, launches, launches whose kernels were lost) of each marked step, the events in order of their start."""
+def read_steps(raw: Iterable[Any]) -> Iterator[tuple[list[Event], int, int, list[RawEvent]]]:
+    """(events, launches, launches whose kernels were lost, the host's events as read) of each marked step.
+
+    Events are in the order of their start.
+    """
     found = assign(event for event in map(read_event, raw) if event is not None)
     for mark in found.host:
         if mark.name == STEP_MARK:
             begin, end = mark.start_ns, mark.end_ns
-            yield found.step(begin, end, without=STEP_MARK), *found.launches(begin, end)
+            on_host = found.within(begin, end, without=STEP_MARK)
+            yield found.nested(on_host), *found.launches(begin, end), on_host
 
 
 #: Seconds from which on a step is long: it repeats itself well enough to be timed less often.
@@ -205,59 +194,36 @@ LEAST_RECORDED = 4
 AFTER_RECORDING = 3
 
 
-@dataclass(frozen=True)
-class Stopwatch:
-    """Times ``step``. ``synchronize`` waits for the device; None on the CPU. ``once``: seconds of a step, about."""
+def in_turns(
+    timer: Timer, before: int, recorded: int, after: int, *, once: float = 0.0
+) -> tuple[list[Timed], list[Recorded]]:
+    """(undisturbed steps, recorded steps). ``once``: seconds of a step, about.
 
-    step: Callable[[], object]
-    synchronize: Callable[[], None] | None
-    clock: Clock
-    once: float = 0.0
+    Undisturbed steps run ``before`` and ``after`` the ``recorded`` ones, so that drift shifts both alike. In the first
+    recorded step the recorder's memory is fresh and its code is cold: it counts only where steps are long. Raises
+    KernelsLostError where kernels are missing in every recorded step.
+    """
+    around = [timer.time() for _ in range(before)]
+    runs = record(timer.seconds, recorded, accelerated=timer.synchronize is not None)
+    for _ in range(AFTER_RECORDING if once < LONG_STEP else 0):
+        timer.seconds()
+    around += [timer.time() for _ in range(after)]
+    runs = runs[1:] if len(runs) > LEAST_RECORDED else runs
+    whole = [run for run in runs if not run.lost]
+    if runs and not whole:
+        raise KernelsLostError("the recorder lost kernels of every step")
+    return around, whole
 
-    def seconds(self) -> float:
-        return self.run().seconds
 
-    def run(self) -> Recorded:
-        """Run one undisturbed step. Its phases are known where ``step`` returns ``Ends``."""
-        start = self.clock()
-        ends = self.step()
-        if self.synchronize is not None:
-            self.synchronize()
-        end = self.clock()
-        if not isinstance(ends, Ends) or self.synchronize is not None:
-            # A host that runs ahead of its device leaves a phase long before the device does.
-            return Recorded(end - start)
-        forward, backward = ends.forward - ends.cleared, ends.backward - ends.forward
-        phases = {"forward": forward, "backward": backward, "update": ends.cleared - start + end - ends.backward}
-        return Recorded(end - start, phases=phases)
-
-    def in_turns(self, before: int, recorded: int, after: int) -> tuple[list[Recorded], list[Recorded]]:
-        """(undisturbed steps, recorded steps).
-
-        Undisturbed steps run ``before`` and ``after`` the ``recorded`` ones, so that drift shifts both alike. In the
-        first recorded step the recorder's memory is fresh and its code is cold: it counts only where steps are long.
-        Raises KernelsLostError where kernels are missing in every recorded step.
-        """
-        around = [self.run() for _ in range(before)]
-        runs = record(self.seconds, recorded, accelerated=self.synchronize is not None)
-        for _ in range(AFTER_RECORDING if self.once < LONG_STEP else 0):
-            self.seconds()
-        around += [self.run() for _ in range(after)]
-        runs = runs[1:] if len(runs) > LEAST_RECORDED else runs
-        whole = [run for run in runs if not run.lost]
-        if runs and not whole:
-            raise KernelsLostError("the recorder lost kernels of every step")
-        return around, whole
-
-    def added(self) -> tuple[float, float, float]:
-        """(events of a step, launches, seconds that recording both adds)."""
-        around, recorded = self.in_turns(UNDISTURBED, COST_RECORDED, UNDISTURBED)
-        with_recorder = statistics.median(run.seconds for run in recorded)
-        return (
-            statistics.median(len(run.events) for run in recorded),
-            statistics.median(run.launches for run in recorded),
-            with_recorder - statistics.median(run.seconds for run in around),
-        )
+def added_by_recording(timer: Timer) -> tuple[float, float, float]:
+    """(events of a step, launches, seconds that recording both adds)."""
+    around, recorded = in_turns(timer, UNDISTURBED, COST_RECORDED, UNDISTURBED)
+    with_recorder = statistics.median(run.seconds for run in recorded)
+    return (
+        statistics.median(len(run.events) for run in recorded),
+        statistics.median(run.launches for run in recorded),
+        with_recorder - statistics.median(run.seconds for run in around),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,10 +255,10 @@ def recorder_cost(
     One disturbed moment must not decide: the cost per event is the median slope over all pairs of chains of all rounds
     (Sen, 1968).
     """
-    chains = [Stopwatch(_layers(depth, device), synchronize, clock) for depth in CHAINS]
+    chains = [Timer(_layers(depth, device), synchronize, clock) for depth in CHAINS]
     for chain in chains:
         for _ in range(3):
-            chain.step()
+            chain.run()
     # The first session of a process sets the recorder up. One without a kernel may end the recording of kernels for
     # good (lightseekorg/tokenspeed#1348 with CUDA 13.0, #1287 with ROCm 7.2).
     record(chains[0].seconds, 1, accelerated=synchronize is not None)
@@ -303,7 +269,8 @@ def recorder_cost(
     for number in range(COST_ROUNDS):
         if number and clock() >= end:
             break
-        found = [(events, added - per_launch * launches) for events, launches, added in (c.added() for c in chains)]
+        costs = [added_by_recording(chain) for chain in chains]
+        found = [(events, added - per_launch * launches) for events, launches, added in costs]
         points += found
         slopes += [(b - a) / (n - m) for (m, a), (n, b) in itertools.combinations(found, 2) if n != m]
     per_event = min(max(statistics.median(slopes), 0.0), MOST_PER_EVENT) if slopes else 0.0
@@ -324,9 +291,9 @@ def _per_launch(device: str, synchronize: Callable[[], None], clock: Clock) -> f
         for _ in range(CHAIN - 1):
             tiny.view(8)
 
-    launching, viewing = (Stopwatch(step, synchronize, clock) for step in (kernels, views))
+    launching, viewing = (Timer(step, synchronize, clock) for step in (kernels, views))
     kernels()
-    differences = [launching.added()[2] - viewing.added()[2] for _ in range(COST_ROUNDS)]
+    differences = [added_by_recording(launching)[2] - added_by_recording(viewing)[2] for _ in range(COST_ROUNDS)]
     return min(max(statistics.median(differences) / (CHAIN - 1), 0.0), MOST_PER_EVENT)
 
 

@@ -14,8 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.measuring.recording import Ends
-from placer.calibration.measuring.timing import Clock, block_seconds, percentile
+from placer.calibration.measuring.timing import Clock, Ends, Timer, percentile
 from placer.errors import TimerError
 from placer.nest import map_nest, tensors
 from placer.placement import move
@@ -139,8 +138,7 @@ class _Turn:
     """A step with what is to be timed of it in each round, and what was: seconds of a step."""
 
     step: Step
-    synchronize: Callable[[], object] | None
-    clock: Clock
+    timer: Timer
     rounds: int = 0
     blocks: int = 1
     block: int = 1
@@ -159,6 +157,7 @@ class _Turn:
         """Warm up (the first calls select kernels and grow allocators), and spread the time over the rounds."""
         self.step.prepare()
         self.step()
+        self.timer.wait()
         self.estimate = self.seconds()
         for _ in range(4):
             if self.estimate < BLOCK_SECONDS * 5:
@@ -167,7 +166,7 @@ class _Turn:
             raise TimerError("a whole step took no time by the clock")
         self.rounds = rounds if self.estimate * rounds <= seconds else MIN_ROUNDS
         wanted = max(1, min(MAX_STEPS_PER_ROUND, int(seconds / self.rounds / self.estimate)))
-        if self.synchronize is not None:
+        if self.timer.synchronize is not None:
             self.block = min(math.ceil(BLOCK_SECONDS / self.estimate), MAX_STEPS_PER_ROUND)
         self.blocks = math.ceil(wanted / self.block)
 
@@ -175,11 +174,12 @@ class _Turn:
         self.step.prepare()
         for _ in range(self.block if self.estimate < COLD_SECONDS else 0):
             self.step()
+        self.timer.wait()
         self.times.append([self.seconds() for _ in range(self.blocks)])
 
     def seconds(self) -> float:
-        """Seconds per step over a block of steps, the device idle before and after."""
-        return block_seconds(self.step, self.block, self.synchronize, self.clock) / self.block
+        """Seconds per step over a block of steps."""
+        return self.timer.seconds(self.block) / self.block
 
     def summary(self) -> Measurement | Exception:
         half = len(self.times) // 2
@@ -202,7 +202,7 @@ def measure_interleaved(
     A step too long for that is timed once in each of 3 rounds, which is the least. The results are in the order of
     ``steps``; one that raised gives its exception instead, and does not disturb the others.
     """
-    turns = [_Turn(step, synchronize, clock) for step in steps]
+    turns = [_Turn(step, Timer(step, synchronize, clock)) for step in steps]
     for turn in turns:
         turn.attempt(turn.plan, rounds, seconds)
     for number in range(rounds):

@@ -13,7 +13,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from placer.calibration.measuring.journal import OpObservation, StepObservation
-from placer.calibration.measuring.recording import Phases, RecorderCost
+from placer.calibration.measuring.recording import RecorderCost
+from placer.calibration.measuring.timing import Phases
 from placer.pricing import Work, describe_step, feature_names, framework_counts
 from placer.tracing import OpCall, Trace
 

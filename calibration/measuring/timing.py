@@ -1,4 +1,4 @@
-"""Times single functions robustly: what the rates of a device are made of.
+"""Times functions and steps robustly, on the CPU and on devices that have to be waited for.
 
 A block of calls is timed at once, long enough that neither the clock's tick nor the wait for the device shows in it.
 Blocks repeat until their median is known. Median and inter-quartile range are used throughout: on a shared machine one
@@ -11,10 +11,15 @@ import math
 import time
 from bisect import insort
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import NamedTuple
 
 from placer.errors import TimerError
 
 Clock = Callable[[], float]
+#: Seconds of ``forward`` (with the loss), ``backward`` and ``update``, which begins with clearing the old gradients.
+Phases = dict[str, float]
 
 #: A timed block lasts at least this many clock ticks, so that a tick is at most 1 % of it.
 TICKS_PER_BLOCK = 100
@@ -62,13 +67,68 @@ def _elapsed(start: float, end: float) -> float:
     return end - start
 
 
+class Ends(NamedTuple):
+    """The clock once the old gradients were cleared, and at the ends of forward and backward (seconds).
+
+    A training step that returns these is timed phase by phase.
+    """
+
+    cleared: float
+    forward: float
+    backward: float
+
+
+class Timed(NamedTuple):
+    """The seconds of one or more calls, and the phases of a single one where it told them."""
+
+    seconds: float
+    phases: Phases | None = None
+
+
+@dataclass(frozen=True)
+class Timer:
+    """Times calls of ``run``. ``synchronize`` waits for the device that it uses; None on the CPU."""
+
+    run: Callable[[], object]
+    synchronize: Callable[[], object] | None = None
+    clock: Clock = time.perf_counter
+
+    def wait(self) -> None:
+        """Wait for the device, as has to be done after calls that were not timed."""
+        if self.synchronize is not None:
+            self.synchronize()
+
+    def time(self, calls: int = 1) -> Timed:
+        """Time so many calls, from a device that is idle to one that is again; ``TimerError`` for a clock that leaps.
+
+        A host that runs ahead of its device leaves a phase long before the device does: phases are those of the CPU.
+        """
+        run, ends = self.run, None
+        each = repeat(None, calls)  # made before the clock is read: a step may take five microseconds
+        start = self.clock()
+        for _ in each:
+            ends = run()
+        if self.synchronize is not None:
+            self.synchronize()
+        end = self.clock()
+        phases = None
+        if isinstance(ends, Ends) and calls == 1 and self.synchronize is None:
+            forward, backward = ends.forward - ends.cleared, ends.backward - ends.forward
+            phases = {"forward": forward, "backward": backward, "update": ends.cleared - start + end - ends.backward}
+        return Timed(_elapsed(start, end), phases)
+
+    def seconds(self, calls: int = 1) -> float:
+        """Seconds until so many calls are done."""
+        return self.time(calls).seconds
+
+
 def measure(
     fn: Callable[[], object], *, seconds: float, synchronize: Callable[[], object] | None = None,
     clock: Clock = time.perf_counter,
 ) -> list[float]:  # fmt: skip
     """Seconds per call of ``fn`` in blocks of calls, ascending. Its first call is not timed.
 
-    ``synchronize`` waits for the device; it is called before every block and, inside the block's time, after it. A
+    ``synchronize`` waits for the device; it is called before the first block and, inside its time, after each. A
     block repeats ``fn`` until it lasts 100 times what the clock (and an idle ``synchronize``) can resolve. Blocks
     repeat until the standard error of their median is small, or ``seconds`` are spent; one is always timed.
 
@@ -76,13 +136,16 @@ def measure(
     """
     started = clock()
     fn()
+    timer = Timer(fn, synchronize, clock)
+    timer.wait()
     visible = clock_resolution(clock)
     if synchronize is not None:
-        visible = max(visible, min(block_seconds(lambda: None, 1, synchronize, clock) for _ in range(3)))
+        waiting = Timer(lambda: None, synchronize, clock)
+        visible = max(visible, min(waiting.seconds() for _ in range(3)))
     loops = 1
     blocks: list[float] = []
     while True:
-        elapsed = block_seconds(fn, loops, synchronize, clock)
+        elapsed = timer.seconds(loops)
         if elapsed < TICKS_PER_BLOCK * visible:
             if elapsed == 0:
                 clock_resolution(clock, ticks=1)  # it may have stopped
@@ -113,17 +176,3 @@ def run_for(fn: Callable[[], object], seconds: float, most: int, clock: Clock) -
         fn()
         if clock() - start >= seconds:
             break
-
-
-def block_seconds(
-    fn: Callable[[], object], calls: int, synchronize: Callable[[], object] | None, clock: Clock
-) -> float:
-    """Seconds until ``calls`` calls are done, the device idle before. Raises ``TimerError`` for a clock that leaps."""
-    if synchronize is not None:
-        synchronize()
-    start = clock()
-    for _ in range(calls):
-        fn()
-    if synchronize is not None:
-        synchronize()
-    return _elapsed(start, clock())

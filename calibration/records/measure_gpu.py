@@ -18,13 +18,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
 import placer
 from placer import machine, profile
@@ -33,7 +31,9 @@ from placer.calibration.measuring import recording
 from placer.calibration.measuring.clocks import WARM, keep_busy
 from placer.calibration.measuring.faults import HungError, cause, check, release, run_limited, synchronizer, time_limit
 from placer.calibration.measuring.journal import Journal, KernelsLostError
+from placer.calibration.measuring.op_kinds import PROBES, Shape, scaled
 from placer.calibration.measuring.step import Step, make_optimizer
+from placer.calibration.measuring.timing import Timer
 from placer.calibration.probing import Target
 from placer.calibration.progress import Progress
 from placer.calibration.runner import finished, measure_all
@@ -44,7 +44,6 @@ from placer.errors import CalibrationError, ProfileError
 from placer.nest import tensors
 from placer.placement import synchronize
 
-Shape = tuple[int, ...]
 #: Something to time or to record.
 Call = Callable[[], object]
 
@@ -60,12 +59,8 @@ ON_DEVICE, ON_CPU, SLACK = 0.68, 0.09, 0.08
 BUDGET, MOST, LIMIT = 0.06, 20, 15.0
 #: Share of the free memory that operands may take; the rest is for results and workspaces.
 MEMORY_SHARE = 0.2
-
-#: Shapes of operands that many ops share.
-SQUARE, SMALL = ((256, 256),), ((256, 32, 32),)
-ROWS, LONG = ((65536, 64),), ((1 << 22,),)
-IMAGES, FLAT = ((8, 64, 64, 64),), ((16, 1 << 18),)
-PAIR = ((1 << 22,), (1 << 22,))
+#: Factors of the shapes of typical ops: a GPU is full with the larger ones.
+TIMES = (1, 4)
 
 #: Times the first touch of an accelerator, then asks what torch knows of it.
 CONTEXT = """
@@ -233,8 +228,8 @@ def recorded(device: str, call: Call) -> dict[str, Any]:
     """The ops of a call, enough to replay it without the device; raises KernelsLostError where some are missing."""
     for _ in range(2):
         call()
-    timed = recording.Stopwatch(call, synchronizer(device), time.perf_counter).seconds
-    run = min(reversed(recording.record(timed, 2, accelerated=True)), key=lambda run: run.lost)
+    timer = Timer(call, synchronizer(device))
+    run = min(reversed(recording.record(timer.seconds, 2, accelerated=True)), key=lambda run: run.lost)
     if run.lost:
         raise KernelsLostError(f"the recorder lost the kernels of {run.lost} of {run.launches} launches")
     ops = [
@@ -248,10 +243,12 @@ def recorded(device: str, call: Call) -> dict[str, Any]:
 
 
 def single_ops(job: Job) -> None:
-    """Ops of real sizes, alone and queued, and their kernels: ``single_ops.jsonl``."""
+    """A typical op of each kind, alone and queued, and its kernels: ``single_ops.jsonl``."""
+    # What calibration draws by itself (products, convolutions, sums of all sizes) is in its journal.
     lines = Lines(job.folder / "single_ops.jsonl")
     for what, look in (("seconds", timed), ("kernels", recorded)):
-        for name, shapes, make in cases():
+        for times, (name, (function, smallest)) in product(TIMES, PROBES.items()):
+            shapes = scaled(smallest, times)
             question = {"op": name, "shapes": [list(shape) for shape in shapes], "what": what, "phase": "forward"}
             if question in lines:
                 continue
@@ -260,9 +257,8 @@ def single_ops(job: Job) -> None:
             error = None
             try:
                 with time_limit(LIMIT, name):
-                    found = {phase: look(job.device, call) for phase, call in phases(job.device, shapes, make)}
-                for phase, seen in found.items():
-                    lines.add({**question, "phase": phase}, **seen)
+                    for phase, call in phases(job.device, function, shapes):
+                        lines.add({**question, "phase": phase}, **look(job.device, call))
             except Exception as raised:  # noqa: BLE001  a backend that refuses an op is a finding
                 error = cause(raised)
             if error is not None:  # outside of the except clause, whose traceback holds the operands
@@ -292,132 +288,18 @@ def timed(device: str, call: Call) -> dict[str, float]:
     return {"isolated": statistics.median(alone), "issue": issued, "queued": queued}
 
 
-def phases(device: str, shapes: tuple[Shape, ...], make: Callable[[], Any]) -> Iterator[tuple[str, Call]]:
+def phases(device: str, function: Callable[..., Any], shapes: Sequence[Shape]) -> Iterator[tuple[str, Call]]:
     """The calls of one op: forward, and backward where something floating of its result has a gradient."""
     needs = sum(4.0 * torch.Size(shape).numel() for shape in shapes)
     free = machine.memory(device)[0]
     if needs > MEMORY_SHARE * free:
         raise MemoryError(f"needs {needs:.3g} bytes, {free:.3g} are free")
-    with torch.device(device):
-        function = make()
-        operands = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    operands = [torch.randn(shape, device=device, requires_grad=True) for shape in shapes]
     yield "forward", torch.no_grad()(lambda: function(*operands))
-    leaves = [*operands, *(function.parameters() if isinstance(function, nn.Module) else ())]
     outputs = [t for t in tensors(function(*operands)) if t.requires_grad]
     if outputs:
         ones = [torch.ones_like(t) for t in outputs]
-        yield "backward", lambda: torch.autograd.grad(outputs, leaves, ones, retain_graph=True, allow_unused=True)
-
-
-def definite(x: Tensor) -> Tensor:
-    """Symmetric and positive definite."""
-    return x @ x.mT + x.shape[-1] * torch.eye(x.shape[-1], device=x.device)
-
-
-def rows_of(x: Tensor) -> Tensor:
-    """As many row numbers as ``x`` has rows, in disorder."""
-    return (torch.arange(len(x), device=x.device) * 7919) % len(x)
-
-
-#: Functions of float32 tensors, each with cases: the shapes of the operands.
-FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[Shape, ...], ...]]] = {
-    "bmm": (torch.bmm, (((4096, 16, 16), (4096, 16, 16)), ((256, 64, 64), (256, 64, 64)))),
-    "mv": (torch.mv, (((4096, 4096), (4096,)), ((256, 65536), (65536,)))),
-    "mm_deep": (torch.mm, (((64, 65536), (65536, 64)), ((8192, 16), (16, 8192)))),
-    "mm": (torch.mm, (((1000, 1000), (1000, 1000)), ((32, 4096), (4096, 4096)))),
-    "attention": (F.scaled_dot_product_attention, (((2, 8, 512, 64),) * 3, ((1, 8, 2048, 64),) * 3)),
-    "attention_causal": (
-        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), (((2, 8, 512, 64),) * 3,),
-    ),
-    "einsum": (lambda x, y: torch.einsum("bijl,lk->bijk", x, y), (((8, 32, 64, 64), (64, 64)),)),
-    "cholesky": (lambda x: torch.linalg.cholesky(definite(x)), (SQUARE, SMALL)),
-    "inv": (lambda x: torch.linalg.inv(definite(x)), (SQUARE, SMALL)),
-    "solve": (lambda x: torch.linalg.solve(definite(x), x), (SQUARE, SMALL)),
-    "qr": (torch.linalg.qr, (SQUARE, SMALL)), "svd": (torch.linalg.svd, (SQUARE, SMALL)),
-    "eigh": (lambda x: torch.linalg.eigh(definite(x)), (SQUARE, SMALL)),
-    "lstsq": (torch.linalg.lstsq, (((1024, 128), (1024, 8)),)),
-    "cdist": (torch.cdist, (((2048, 64), (2048, 64)),)),
-    "cosine_similarity": (F.cosine_similarity, (ROWS * 2,)), "fft": (torch.fft.fft, (((1024, 1024),), ((64, 10007),))),
-    "rfft": (torch.fft.rfft, (((1024, 1024),),)), "fft2": (torch.fft.fft2, (((16, 256, 256),),)),
-    "sort": (torch.sort, (ROWS, LONG)), "argsort": (torch.argsort, (ROWS,)), "unique": (torch.unique, (LONG,)),
-    "topk": (lambda x: torch.topk(x, 10), (ROWS, LONG)), "median": (lambda x: x.median(-1), (ROWS, LONG)),
-    "nonzero": (lambda x: (x > 1).nonzero(), (LONG,)), "masked_select": (lambda x: x[x > 1], (LONG,)),
-    "cumsum": (lambda x: x.cumsum(-1), (ROWS, LONG)), "cumsum_0": (lambda x: x.cumsum(0), (ROWS,)),
-    "logcumsumexp": (lambda x: x.logcumsumexp(-1), (ROWS,)), "sum": (torch.sum, (ROWS, LONG)),
-    "std": (lambda x: x.std(-1), (ROWS,)), "softmax": (lambda x: x.softmax(-1), (ROWS, FLAT)),
-    "logsumexp": (lambda x: x.logsumexp(-1), (ROWS,)), "amax_0": (lambda x: x.amax(0), (ROWS,)),
-    "prod": (torch.prod, (LONG,)),
-    "item": (lambda x: x.sum().item(), (LONG,)), "vector_norm": (torch.linalg.vector_norm, (LONG,)),
-    "dropout": (F.dropout, (LONG,)), "randn_like": (torch.randn_like, (LONG,)),
-    "multinomial": (lambda x: torch.multinomial(x.abs(), 8, replacement=True), (((64, 10000),),)),
-    "bilinear_up": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), (IMAGES,)),
-    "bicubic_up": (lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"), (IMAGES,)),
-    "nearest_up": (lambda x: F.interpolate(x, scale_factor=2), (IMAGES,)),
-    "grid_sample": (lambda x, grid: F.grid_sample(x, grid.tanh(), align_corners=False), ((*IMAGES, (8, 64, 64, 2)),)),
-    "unfold": (lambda x: F.unfold(x, 3, padding=1), (IMAGES,)),
-    "max_pool": (lambda x: F.max_pool2d(x, 3, 2, 1), (IMAGES,)),
-    "avg_pool": (lambda x: F.avg_pool2d(x, 3, 2, 1), (IMAGES,)),
-    "adaptive_avg_pool": (lambda x: F.adaptive_avg_pool2d(x, 7), (IMAGES,)),
-    "permute_copy": (lambda x: x.permute(0, 2, 3, 1).contiguous(), (IMAGES,)),
-    "roll": (lambda x: x.roll(3, -1), (IMAGES,)),
-    "layer_norm": (lambda x: F.layer_norm(x, x.shape[-1:]), (ROWS, FLAT)),
-    "instance_norm": (F.instance_norm, (IMAGES,)),
-    "group_norm": (lambda x: F.group_norm(x, 8), (IMAGES,)),
-    "rms_norm": (lambda x: F.rms_norm(x, x.shape[-1:]), (ROWS,)),
-    "cross_entropy": (lambda x: F.cross_entropy(x, rows_of(x) % x.shape[1]), (((4096, 1000),), ((512, 50257),))),
-    "bce": (lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()), (PAIR,)), "mse": (F.mse_loss, (PAIR,)),
-    "embedding": (lambda x: F.embedding(rows_of(x), x), (((50000, 256),),)),
-    "index_select": (lambda x: x.index_select(0, rows_of(x)), (ROWS,)),
-    "index_add": (lambda x, y: x.index_add(0, rows_of(y) % len(x), y), (((1000, 64), (65536, 64)),)),
-    "index_put": (lambda x, y: x.index_put((rows_of(y) % len(x),), y, accumulate=True), (((1000, 64), (65536, 64)),)),
-    "gather": (lambda x: x.gather(0, rows_of(x)[:, None].expand_as(x)), (ROWS,)),
-    "scatter_add": (lambda x: torch.zeros_like(x).scatter_add(0, rows_of(x)[:, None].expand_as(x), x), (ROWS,)),
-    "where": (lambda x: torch.where(x > 0, x, 0.5 * x), (FLAT,)), "clamp": (lambda x: x.clamp(-1, 1), (FLAT,)),
-    "pow": (lambda x: x.abs().pow(2.5), (FLAT,)), "add_row": (lambda x, y: x + y, (((65536, 64), (64,)),)),
-    **{name: (getattr(torch, name), (LONG,)) for name in (
-        "exp", "log", "sin", "tan", "tanh", "erf", "erfinv", "lgamma", "digamma", "sigmoid", "sqrt", "rsqrt", "neg",
-    )},
-    **{name: (getattr(F, name), (FLAT,)) for name in (
-        "gelu", "silu", "mish", "softplus", "elu", "hardswish", "logsigmoid", "glu", "normalize",
-    )},
-    **{name: (getattr(torch, name), (PAIR,)) for name in ("div", "fmod", "atan2", "hypot", "maximum", "dot")},
-}  # fmt: skip
-
-#: Layers, each with the shapes of an input.
-LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[Shape, ...]]] = {
-    "lstm": (lambda: nn.LSTM(128, 256), ((64, 32, 128),)), "gru": (lambda: nn.GRU(128, 256), ((64, 32, 128),)),
-    "lstm_2_layers": (lambda: nn.LSTM(256, 512, 2), ((32, 16, 256),)),
-    "rnn": (lambda: nn.RNN(128, 256), ((64, 32, 128),)),
-    "lstm_bidirectional": (lambda: nn.LSTM(128, 256, bidirectional=True), ((64, 32, 128),)),
-    "conv2d": (lambda: nn.Conv2d(64, 64, 3, padding=1), ((8, 64, 56, 56), (1, 64, 14, 14))),
-    "conv2d_1x1": (lambda: nn.Conv2d(256, 64, 1), ((8, 256, 56, 56),)),
-    "conv2d_first": (lambda: nn.Conv2d(3, 64, 7, stride=2, padding=3), ((8, 3, 224, 224),)),
-    "conv2d_dilated": (lambda: nn.Conv2d(64, 64, 3, padding=4, dilation=4), ((8, 64, 64, 64),)),
-    "conv2d_grouped": (lambda: nn.Conv2d(128, 128, 3, padding=1, groups=32), ((16, 128, 56, 56),)),
-    "conv2d_depthwise": (lambda: nn.Conv2d(128, 128, 3, padding=1, groups=128), ((16, 128, 56, 56),)),
-    "conv2d_31x31": (lambda: nn.Conv2d(16, 16, 31, padding=15), ((1, 16, 64, 64),)),
-    "conv1d": (lambda: nn.Conv1d(64, 128, 31, padding=15), ((4, 64, 4096),)),
-    "conv3d": (lambda: nn.Conv3d(32, 64, 3, padding=1), ((1, 32, 16, 32, 32),)),
-    "conv_transpose2d": (lambda: nn.ConvTranspose2d(64, 32, 4, stride=2, padding=1), ((8, 64, 32, 32),)),
-    "conv_transpose3d": (lambda: nn.ConvTranspose3d(32, 16, 3, stride=2), ((1, 32, 16, 16, 16),)),
-    "batch_norm": (lambda: nn.BatchNorm2d(64), ((16, 64, 128, 128), (128, 64, 28, 28))),
-    "multihead_attention": (lambda: nn.TransformerEncoderLayer(256, 8, batch_first=True), ((16, 128, 256),)),
-}  # fmt: skip
-
-
-def given(function: Call) -> Call:
-    """The function itself: a layer is made anew, a function is not."""
-    return function
-
-
-def cases() -> list[tuple[str, tuple[Shape, ...], Callable[[], Any]]]:
-    """(name, shapes of the operands, what makes the function) of every op, the first case of each first."""
-    every: list[tuple[int, str, tuple[Shape, ...], Callable[[], Any]]] = []
-    for name, (layer, inputs) in LAYERS.items():
-        every += [(number, name, (shape,), layer) for number, shape in enumerate(inputs)]
-    for name, (function, known) in FUNCTIONS.items():
-        every += [(number, name, shapes, partial(given, function)) for number, shapes in enumerate(known)]
-    return [case[1:] for case in sorted(every, key=lambda case: case[0])]
+        yield "backward", lambda: torch.autograd.grad(outputs, operands, ones, retain_graph=True, allow_unused=True)
 
 
 def choose_cost(job: Job) -> None:
@@ -434,7 +316,6 @@ def choose_cost(job: Job) -> None:
         job.write("choose_cost.json", found)
         if not job.left:
             break
-
 
 
 #: The most valuable first, and the share of the time of each.

@@ -8,21 +8,18 @@ while the price of compiled steps was made; the other half was only priced.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from placer.calibration.published import PublishedStep, read_steps, trace_step
-from placer.calibration.validation.published_steps import as_published, buildable
-from placer.calibration.validation.scores import group_by
-from placer.calibration.validation.table import markdown_by_group, print_lines, write_lines
+from placer.calibration.validation.comparison import Comparison, price_each, publish
+from placer.calibration.validation.published_steps import as_published
 from placer.pricing import gpu_profile, predict
 from placer.profile import Profile
 from placer.tracing import Trace
@@ -70,9 +67,7 @@ def validate_compiled(
     """
     pairs = list(islice((step for step in read_steps() if step.compiled_seconds is not None), steps))
     found = list(speed_ups(pairs, profile, say))
-    write_lines((json.dumps(asdict(pair)) for pair in found), output)
-    print_lines(tables(found))
-    return 0 if found else 1
+    return publish([asdict(pair) for pair in found], tables(found), output)
 
 
 def speed_ups(
@@ -80,7 +75,7 @@ def speed_ups(
     traced: Callable[[PublishedStep], Trace] = lambda step: trace_step(step, compiled=True),
 ) -> Iterator[SpeedUp]:  # fmt: skip
     """Each pair that can be built, priced. Those that cannot are counted by reason in the last lines said."""
-    return buildable(pairs, lambda step: priced(step, traced(step), cpu), "pairs", say)
+    return price_each(pairs, lambda step: priced(step, traced(step), cpu), "pairs", say)
 
 
 def priced(step: PublishedStep, trace: Trace, cpu: Profile | None) -> SpeedUp:
@@ -110,19 +105,13 @@ def looked_at(network: str) -> bool:
 def tables(found: Sequence[SpeedUp]) -> Iterator[str]:
     """The result as Markdown: both halves of the networks, then the half that was not looked at by what differs."""
     yield f"{len(found)} published steps, eager and compiled; no two alike in network, GPU and torch, in no fit."
+    seen = [pair for pair in found if pair.looked_at]
     apart = [pair for pair in found if not pair.looked_at]
-    yield from _table("Networks", {"looked at": [pair for pair in found if pair.looked_at], "not looked at": apart})
-    for key in ("gpu", "mode", "torch", "family"):
-        title = "GPU" if key == "gpu" else key.capitalize()
-        yield from _table(f"{title} (not looked at)", dict(sorted(group_by(apart, attrgetter(key)).items())))
-
-
-def _table(title: str, groups: Mapping[str, Sequence[SpeedUp]]) -> Iterator[str]:
-    columns = (
-        title, "pairs", "published speed-up", "predicted", "predicted / published: median", "5–95 %",
-        f"within {RIGHT}x", "compiled step: median error", "in interval",
-    )  # fmt: skip
-    return markdown_by_group(columns, groups, _figures)
+    yield from PAIRS.table("Networks", {"looked at": seen, "not looked at": apart})
+    yield from PAIRS.table_by("GPU (not looked at)", apart, lambda pair: pair.gpu)
+    yield from PAIRS.table_by("Mode (not looked at)", apart, lambda pair: pair.mode)
+    yield from PAIRS.table_by("Torch (not looked at)", apart, lambda pair: pair.torch)
+    yield from PAIRS.table_by("Family (not looked at)", apart, lambda pair: pair.family)
 
 
 def _figures(group: Sequence[SpeedUp]) -> Iterator[str]:
@@ -137,3 +126,13 @@ def _figures(group: Sequence[SpeedUp]) -> Iterator[str]:
     yield f"{np.mean(np.abs(np.log(ratio)) <= math.log(RIGHT)):.0%}"
     yield f"{np.median(np.abs(compiled - 1.0)):.1%}"
     yield f"{np.mean([pair.low <= pair.compiled <= pair.high for pair in group]):.0%}"
+
+
+PAIRS = Comparison(
+    "pairs",
+    (
+        "published speed-up", "predicted", "predicted / published: median", "5–95 %", f"within {RIGHT}x",
+        "compiled step: median error", "in interval",
+    ),
+    _figures,
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Predictions held against published times of single ops on machines that nobody here has: many cores, Apple's chips.
+"""Predictions held against published times of ops and of whole steps on CPUs of many cores and on Apple's chips.
 
 Each row is traced as its source calls it, and priced by what is known of its CPU or GPU without a calibration. A
 quarter of the cases, by a hash of their names, is shown apart: nothing may be chosen by them.
@@ -6,26 +6,25 @@ quarter of the cases, by a hash of their names, is shown apart: nothing may be c
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from operator import attrgetter
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from placer.calibration.published import trace_step
 from placer.calibration.published.machine_calls import trace_call
 from placer.calibration.published.machine_profiles import is_held, profile_of
-from placer.calibration.published.machine_steps import read_machine_steps
+from placer.calibration.published.machine_steps import MachineStep, network_of, read_machine_steps
 from placer.calibration.published.machines import MachineOp, read_machine_ops
-from placer.calibration.validation.machine_steps import price_machine_steps, step_tables
-from placer.calibration.validation.published_steps import buildable, error_figures
+from placer.calibration.published.networks import identity
+from placer.calibration.validation.comparison import ERRORS, Comparison, error_figures, price_each, publish
 from placer.calibration.validation.scores import group_by
-from placer.calibration.validation.table import markdown_by_group, print_lines, write_lines
-from placer.pricing import Residence, framework_seconds, predict
-from placer.profile import DeviceFit
+from placer.pricing import Prediction, Residence, framework_seconds, predict
+from placer.profile import DeviceFit, Profile
 from placer.tracing import Trace
 
 #: Seconds of Python around a call inside a published time, by what the source's name begins with: the rows of torch's
@@ -41,30 +40,20 @@ CLEAR = 2.0
 
 
 @dataclass(frozen=True)
-class PricedOp:
-    """A published time of an op beside its price, in seconds.
+class PricedRow:
+    """A published time of an op or of a whole step beside its price, in seconds.
 
-    ``family`` is that of the kernel that takes most of the price. ``held`` tells a case that nothing is chosen by.
-    ``is_bound``: the source's clock saw less than ``measured``.
+    ``family`` is that of an op's kernel that takes most of the price, "" of a step. ``held`` tells a case that nothing
+    is chosen by.
     """
 
+    row: MachineOp | MachineStep
     group: str
-    machine: str
-    device: str
-    host: str
-    date: str
-    threads: int
-    name: str
-    op: str
-    phase: str
-    dtype: str
-    shapes: Mapping[str, Any]
     family: str
     measured: float
     predicted: float
     low: float
     high: float
-    is_bound: bool
     held: bool
 
 
@@ -80,45 +69,64 @@ def validate_machines(
     rows, left_out = read_machine_ops(Path(folder))
     for reason, count in left_out.most_common():
         say(f"{count} ops left out: {reason}")
-    priced = list(price_ops(rows, say))
-    whole = list(price_machine_steps(read_machine_steps(Path(folder)), steps, say))
-    write_lines([json.dumps(asdict(each)) for each in priced] + [json.dumps(asdict(each)) for each in whole], output)
-    print_lines([*tables(priced), *step_tables(whole)])
-    return 0 if priced or whole else 1
+    ops = list(price_ops(rows, say))
+    whole = list(islice(price_machine_steps(read_machine_steps(Path(folder)), say), steps))
+    return publish([asdict(row) for row in (*ops, *whole)], [*op_tables(ops), *step_tables(whole)], output)
 
 
-def price_ops(rows: Sequence[MachineOp], say: Callable[[str], Any] = lambda _: None) -> Iterator[PricedOp]:
+def price_ops(rows: Sequence[MachineOp], say: Callable[[str], Any] = lambda _: None) -> Iterator[PricedRow]:
     """Each row that can be mapped, priced; those that cannot are counted by reason in the last lines said."""
     traces: dict[str, Trace] = {}
 
-    def build(row: MachineOp) -> PricedOp:
+    def price(row: MachineOp) -> PricedRow:
         if row.call not in traces:
             traces[row.call] = trace_call(row)
         return price_op(row, traces[row.call])
 
-    return buildable(rows, build, "ops", say, every=500)
+    return price_each(rows, price, "ops", say, every=500)
 
 
-def price_op(row: MachineOp, trace: Trace) -> PricedOp:
+def price_machine_steps(
+    rows: Sequence[MachineStep], say: Callable[[str], Any] = lambda _: None
+) -> Iterator[PricedRow]:
+    """Each step that can be built, priced; those that cannot are counted by reason in the last lines said."""
+    traces: dict[str, Trace] = {}
+
+    def price(row: MachineStep) -> PricedRow:
+        step = network_of(row)
+        if identity(step) not in traces:
+            traces[identity(step)] = trace_step(step)
+        found = _predicted(row, traces[identity(step)], profile_of(row))
+        held = is_held(row.network)
+        return PricedRow(row, step_group(row), "", row.seconds, found.step_seconds, found.low, found.high, held)
+
+    return price_each(rows, price, "steps", say, every=500)
+
+
+def _predicted(row: MachineOp | MachineStep, trace: Trace, profile: Profile) -> Prediction:
+    """A step on a row's device, its data there. Raises UnknownGPU."""
+    threads = profile.fits[0].threads if row.device == "cpu" else None
+    elsewhere = Residence(here=False)
+    found = predict(trace, profile, devices=[row.device], threads=threads, data="device", residence=elsewhere)
+    return found[row.device]
+
+
+def price_op(row: MachineOp, trace: Trace) -> PricedRow:
     """The price of what a row's source timed: on an accelerator with the wait for the result, which it asks for."""
     profile = profile_of(row)
-    accelerated = row.device != "cpu"
-    if accelerated:
+    on_cpu = row.device == "cpu"
+    if not on_cpu:
         trace = replace(trace, syncs=trace.syncs + 1)
-    threads = None if accelerated else profile.fits[0].threads
-    found = predict(
-        trace, profile, devices=[row.device], threads=threads, data="device", residence=Residence(here=False)
-    )[row.device]
-    seconds = found.step_seconds + harness_seconds(row, trace, profile.fit(row.device, threads or 1))
+    found = _predicted(row, trace, profile)
+    fit = profile.fit(row.device, profile.fits[0].threads if on_cpu else 1)
+    seconds = found.step_seconds + harness_seconds(row, trace, fit)
     by_family: defaultdict[str, float] = defaultdict(float)
     for family, share in zip(found.priced.families, found.priced.seconds, strict=True):
         by_family[family] += share
-    return PricedOp(
-        group_of(row), row.machine, row.device, row.host, row.date, row.threads, row.name, row.op, row.phase, row.dtype,
-        row.shapes, max(by_family, key=by_family.__getitem__, default="none"), row.seconds, seconds,
-        found.low * seconds / found.step_seconds, found.high * seconds / found.step_seconds, row.is_bound,
-        is_held(row.name),
-    )  # fmt: skip
+    family = max(by_family, key=by_family.__getitem__, default="none")
+    factor = seconds / found.step_seconds
+    low, high = factor * found.low, factor * found.high
+    return PricedRow(row, op_group(row), family, row.seconds, seconds, low, high, is_held(row.name))
 
 
 def harness_seconds(row: MachineOp, trace: Trace, fit: DeviceFit) -> float:
@@ -130,8 +138,8 @@ def harness_seconds(row: MachineOp, trace: Trace, fit: DeviceFit) -> float:
     return own - framework_seconds({"step": 1.0, "python_call": python}, fit.framework)
 
 
-def group_of(row: MachineOp) -> str:
-    """The kind of machine of a row, as in the tables."""
+def op_group(row: MachineOp) -> str:
+    """The kind of machine of an op's row, as in the tables."""
     if row.device != "cpu":
         return "MPS" if row.device == "mps" else "CUDA"
     if "Graviton" in row.machine:
@@ -141,45 +149,81 @@ def group_of(row: MachineOp) -> str:
     return "x86, 24 cores" if row.threads == 24 else "other x86"
 
 
-def tables(priced: Sequence[PricedOp]) -> Iterator[str]:
-    """The result as Markdown: by group, with every fourth case apart, by family and machine, and who is faster."""
-    timed = [p for p in priced if not p.is_bound]
+def step_group(row: MachineStep) -> str:
+    """The kind of a step's row, as in the tables."""
+    if "inductor CPU" not in row.source:
+        return f"{row.machine}, {row.device}"
+    if row.dtype.startswith("amp"):
+        return "Xeon 8488C or 8375C, mixed precision"
+    return f"Xeon 8375C, {row.threads} thread{'s' if row.threads > 1 else ''}"
+
+
+def with_held_apart(priced: Iterable[PricedRow]) -> dict[str, Sequence[PricedRow]]:
+    """The rows by group, and after each group those of it that are held out."""
+    groups: dict[str, Sequence[PricedRow]] = {}
+    for name, rows in sorted(group_by(priced, lambda p: p.group).items()):
+        groups[name] = rows
+        groups[f"{name}, held out"] = [row for row in rows if row.held]
+    return groups
+
+
+def _factors(rows: Sequence[PricedRow]) -> Any:
+    """By which factor each price is off, in whichever direction."""
+    ratio = np.array([row.predicted / row.measured for row in rows])
+    return np.maximum(ratio, 1.0 / ratio)
+
+
+def _op_figures(rows: Sequence[PricedRow]) -> list[str]:
+    return [*error_figures(rows), f"{np.mean(_factors(rows) <= 2.0):.0%}"]
+
+
+def _step_figures(rows: Sequence[PricedRow]) -> list[str]:
+    return [*error_figures(rows), f"{np.median(_factors(rows)):.2f}x"]
+
+
+OPS = Comparison("times", (*ERRORS, "within 2x"), _op_figures)
+STEPS = Comparison("steps", (*ERRORS, "median factor"), _step_figures)
+
+
+def op_tables(priced: Sequence[PricedRow]) -> Iterator[str]:
+    """The ops as Markdown: by group, with every fourth case apart, by family and machine, and who is faster."""
+    timed = [p for p in priced if not _is_bound(p)]
     yield f"{len(timed)} published times of single ops; every fourth case, by its name, is held out."
-    groups = dict(sorted(group_by(timed, attrgetter("group")).items()))
-    whole: dict[str, Sequence[PricedOp]] = {}
-    for name, group in groups.items():
-        whole[name] = group
-        whole[f"{name}, held out"] = [p for p in group if p.held]
-    yield from _table("Machines", whole)
-    for name, group in groups.items():
-        yield from _table(name, dict(sorted(group_by(group, attrgetter("family")).items())))
-    by_machine = group_by(timed, lambda p: f"{p.machine}, {p.device}, {p.date}")
-    yield from _table("Machine", dict(sorted(by_machine.items())))
+    yield from OPS.table("Machines", with_held_apart(timed))
+    for name, rows in sorted(group_by(timed, lambda p: p.group).items()):
+        yield from OPS.table_by(name, rows, lambda p: p.family)
+    yield from OPS.table_by("Machine", timed, lambda p: f"{p.row.machine}, {p.row.device}, {p.row.date}")
     yield ""
     yield from ratio_lines(priced)
 
 
-def _table(title: str, groups: Mapping[str, Sequence[PricedOp]]) -> Iterator[str]:
-    columns = (title, "times", "median error", "p90", "bias", "in interval", "within 2x")
-    return markdown_by_group(columns, groups, _figures)
+def _is_bound(priced: PricedRow) -> bool:
+    """Whether the source's clock saw less than ``measured``."""
+    return isinstance(priced.row, MachineOp) and priced.row.is_bound
 
 
-def _figures(group: Sequence[PricedOp]) -> Iterator[str]:
-    yield from error_figures(group)
-    ratio = np.array([p.predicted / p.measured for p in group])
-    yield f"{np.mean(np.maximum(ratio, 1.0 / ratio) <= 2.0):.0%}"
+def step_tables(priced: Sequence[PricedRow]) -> Iterator[str]:
+    """The steps as Markdown: by machine and threads, with every fourth network apart, and by network."""
+    yield ""
+    yield f"{len(priced)} published times of whole steps; every fourth network, by its name, is held out."
+    yield from STEPS.table("Steps", with_held_apart(priced))
+    yield from STEPS.table_by("Network", priced, _network_title)
 
 
-def ratio_lines(priced: Iterable[PricedOp]) -> Iterator[str]:
+def _network_title(priced: PricedRow) -> str:
+    assert isinstance(priced.row, MachineStep)
+    return f"{priced.row.network.partition(',')[0][:60]}, batch {priced.row.batch}, {priced.group}"
+
+
+def ratio_lines(priced: Iterable[PricedRow]) -> Iterator[str]:
     """Of the same case on an accelerator and on its host's CPU: how many are said to be faster on the right one."""
     clear = [pair for pair in pairs(priced) if pair.is_clear]
-    for device, group in sorted(group_by(clear, lambda pair: pair.accelerator.device).items()):
-        held = _right(pair for pair in group if pair.accelerator.held)
-        yield f"{device} / CPU, {CLEAR:g}x apart and more: {_right(group)} on the right side; held out: {held}"
+    for device, some in sorted(group_by(clear, lambda pair: pair.accelerator.row.device).items()):
+        held = _right([pair for pair in some if pair.accelerator.held])
+        yield f"{device} / CPU, {CLEAR:g}x apart and more: {_right(some)} on the right side; held out: {held}"
 
 
-def _right(group: Iterable[Pair]) -> str:
-    pairs = list(group)
+def _right(pairs: Sequence[Pair]) -> str:
     right = sum(pair.is_right for pair in pairs)
     return f"{right} of {len(pairs)}" + (f" ({right / len(pairs):.1%})" if pairs else "")
 
@@ -188,14 +232,14 @@ def _right(group: Iterable[Pair]) -> str:
 class Pair:
     """One case on an accelerator and on the CPU of the same table."""
 
-    accelerator: PricedOp
-    cpu: PricedOp
+    accelerator: PricedRow
+    cpu: PricedRow
 
     @property
     def is_clear(self) -> bool:
         """Whether the published times differ enough; where the CPU's is a bound, only that it is faster is known."""
         ratio = self.accelerator.measured / self.cpu.measured
-        return ratio >= CLEAR or (ratio <= 1.0 / CLEAR and not self.cpu.is_bound)
+        return ratio >= CLEAR or (ratio <= 1.0 / CLEAR and not _is_bound(self.cpu))
 
     @property
     def is_right(self) -> bool:
@@ -203,8 +247,14 @@ class Pair:
         return published == (self.accelerator.predicted > self.cpu.predicted)
 
 
-def pairs(priced: Iterable[PricedOp]) -> Iterator[Pair]:
-    """The cases that an accelerator and its host's CPU have in one table."""
-    for group in group_by(priced, lambda p: (p.host, p.date, p.name)).values():
-        cpus = [p for p in group if p.device == "cpu"]
-        yield from (Pair(p, cpu) for p in group if p.device != "cpu" for cpu in cpus)
+def pairs(priced: Iterable[PricedRow]) -> Iterator[Pair]:
+    """The ops that an accelerator and its host's CPU have in one table."""
+    ops = [p for p in priced if isinstance(p.row, MachineOp)]
+    for rows in group_by(ops, _case).values():
+        cpus = [p for p in rows if p.row.device == "cpu"]
+        yield from (Pair(p, cpu) for p in rows if p.row.device != "cpu" for cpu in cpus)
+
+
+def _case(priced: PricedRow) -> tuple[str, str, str]:
+    assert isinstance(priced.row, MachineOp)
+    return priced.row.host, priced.row.date, priced.row.name

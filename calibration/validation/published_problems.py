@@ -6,19 +6,16 @@ Every problem is priced as a step whose data stay on the device, without the cop
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from placer.calibration.published import PublishedProblem, read_problems
-from placer.calibration.validation.published_steps import error_figures, physics_by_label
-from placer.calibration.validation.scores import group_by
-from placer.calibration.validation.table import markdown_by_group, print_lines, write_lines
+from placer.calibration.validation.comparison import ERRORS, Comparison, error_figures, publish
+from placer.calibration.validation.published_steps import physics_by_label
 from placer.pricing import gpu_profile, predict
 from placer.profile import Profile, find_gpu
 from placer.tracing import Trace
@@ -54,7 +51,7 @@ class PricedProblem:
 def validate_problems(
     *, profile: Profile | None = None, output: Path | None = None, say: Callable[[str], Any] = lambda _: None
 ) -> int:
-    """Price all published problems, print the tables, write a record; returns the exit code, 0.
+    """Price all published problems, print the tables, write a record; returns the exit code.
 
     ``profile`` is that of the CPU that drives the GPUs; None: the usual host of published measurements. Raises
     PlacerError where the published measurements are not beside the code.
@@ -62,9 +59,7 @@ def validate_problems(
     problems = list(read_problems())
     say(f"predicting {len(problems)} problems")
     priced = [price_problem(problem, profile) for problem in problems]
-    write_lines((json.dumps(asdict(each)) for each in priced), output)
-    print_lines(tables(priced))
-    return 0
+    return publish([asdict(problem) for problem in priced], tables(priced), output)
 
 
 def price_problem(problem: PublishedProblem, cpu: Profile | None = None) -> PricedProblem:
@@ -86,21 +81,20 @@ def tables(priced: Sequence[PricedProblem]) -> Iterator[str]:
     """The result as Markdown: whole, held out, by level, GPU and family."""
     long = [p for p in priced if p.measured >= LONG]
     yield f"{len(priced)} published times of problems, {len(long)} of them {LONG * 1e3:.0f} ms and more."
-    yield from _table("Problems", {
+    yield from PROBLEMS.table("Problems", {
         "all": long,
         "fitted to": [p for p in long if not p.held_out],
         "every fifth problem, held out": [p for p in long if p.held_out == "problem"],
         "a GPU's problems, held out": [p for p in long if p.held_out == "GPU"],
     })  # fmt: skip
-    for title, key in (("Level", "level"), ("GPU", "gpu"), ("Family", "family")):
-        yield from _table(title, dict(sorted(group_by(long, attrgetter(key)).items())))
-
-
-def _table(title: str, groups: Mapping[str, Sequence[PricedProblem]]) -> Iterator[str]:
-    columns = (title, "times", "median error", "p90", "bias", "in interval", "physics alone")
-    return markdown_by_group(columns, groups, _figures)
+    yield from PROBLEMS.table_by("Level", long, lambda p: p.level)
+    yield from PROBLEMS.table_by("GPU", long, lambda p: p.gpu)
+    yield from PROBLEMS.table_by("Family", long, lambda p: p.family)
 
 
 def _figures(group: Sequence[PricedProblem]) -> Iterator[str]:
     yield from error_figures(group)
     yield f"{np.median([abs(p.physics / p.measured - 1.0) for p in group]):.0%}"
+
+
+PROBLEMS = Comparison("times", (*ERRORS, "physics alone"), _figures)

@@ -7,40 +7,56 @@ host behind most published times is not known. All are driven by one host here, 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 
 from placer.calibration.published import PublishedStep, read_steps, trace_step
-from placer.calibration.validation.priced_step import PricedStep
+from placer.calibration.validation.comparison import ERRORS, Comparison, error_figures, price_each, publish
 from placer.calibration.validation.scores import group_by
-from placer.calibration.validation.table import markdown, markdown_by_group, print_lines, write_lines
-from placer.errors import TraceError, UnknownGPU
 from placer.pricing import describe_step, gpu_profile, predict
 from placer.pricing.gpu import inputs, rows_of
 from placer.profile import DataSheet, Profile, find_gpu
 from placer.tracing import Trace
 
-Asked = TypeVar("Asked")
-Built = TypeVar("Built")
-
 #: Steps that are priced where no number is given: each takes a third of a second to trace.
 DEFAULT_STEPS = 600
-HALF = ("amp-float16", "amp-bfloat16", "float16", "bfloat16")
-FULL = ("float32", "tf32")
-#: Batches of two steps that are compared sample by sample differ by this factor at the most.
-BATCH_FACTOR = 2.0
-#: A predicted ratio is counted as right within this share of the published one.
-RIGHT = 0.25
+#: Share of a step's time that the device is busy from which on the device bounds it.
+DEVICE_BOUND = 0.8
+
+
+@dataclass(frozen=True)
+class PricedStep:
+    """One published step beside what is predicted for it; seconds throughout."""
+
+    source: str
+    gpu: str
+    network: str
+    family: str
+    mode: str
+    dtype: str
+    batch: int
+    measured: float
+    predicted: float
+    low: float
+    high: float
+    busy: float
+    roofline: float
+    peak: float
+    provenance: str
+    held_out: str
+
+    @property
+    def device_bound(self) -> bool:
+        """Whether the device is busy nearly all of the predicted step."""
+        return self.busy >= DEVICE_BOUND * self.predicted
 
 
 def validate_published(
@@ -54,9 +70,7 @@ def validate_published(
     """
     published = [step for step in read_steps() if step.use != "compiled"]
     priced = list(price_steps(spread_out(published, steps or DEFAULT_STEPS), profile, say))
-    write_lines((json.dumps(vars(p)) for p in priced), output)
-    print_lines(tables(priced))
-    return 0 if priced else 1
+    return publish([vars(step) for step in priced], tables(priced), output)
 
 
 def spread_out(steps: Sequence[PublishedStep], most: int) -> list[PublishedStep]:
@@ -70,26 +84,7 @@ def price_steps(
     steps: Sequence[PublishedStep], cpu: Profile | None, say: Callable[[str], Any] = lambda _: None
 ) -> Iterator[PricedStep]:
     """Each step that can be built, priced. Those that cannot are counted by reason in the last line said."""
-    built = buildable(steps, lambda step: (step, trace_step(step)), "steps", say)
-    return (_priced(step, trace, cpu) for step, trace in built)
-
-
-def buildable(
-    asked: Sequence[Asked], build: Callable[[Asked], Built], what: str, say: Callable[[str], Any], every: int = 50
-) -> Iterator[Built]:
-    """What ``build`` makes of each that can be built. The others are counted by reason in the last lines said."""
-    left_out: Counter[str] = Counter()
-    for number, each in enumerate(asked):
-        try:
-            built = build(each)
-        except (TraceError, UnknownGPU, ImportError) as error:
-            left_out[str(error).partition(":")[0]] += 1
-            continue
-        yield built
-        if number % every == every - 1:
-            say(f"{number + 1} of {len(asked)} {what}")
-    for reason, count in left_out.most_common():
-        say(f"{count} {what} left out: {reason}")
+    return price_each(steps, lambda step: _priced(step, trace_step(step), cpu), "steps", say)
 
 
 def _priced(step: PublishedStep, trace: Trace, cpu: Profile | None) -> PricedStep:
@@ -138,50 +133,20 @@ def tables(priced: Sequence[PricedStep]) -> Iterator[str]:
     """The result as Markdown: whole, held out, and by what steps differ in."""
     yield f"{len(priced)} published steps; every fifth network and three GPUs are in no fit."
     bound = [p for p in priced if p.device_bound]
-    yield from _table("Steps", {
+    yield from STEPS.table("Steps", {
         "device-bound": bound,
         "device-bound, networks held out": [p for p in bound if p.held_out == "network"],
         "device-bound, GPUs held out": [p for p in bound if p.held_out == "GPU"],
         "device-bound, data sheet only": [p for p in bound if p.provenance == "data sheet"],
         "host-bound (host not known)": [p for p in priced if not p.device_bound],
     })  # fmt: skip
-    for key in ("gpu", "family", "mode", "dtype", "source"):
-        title = "GPU" if key == "gpu" else key.capitalize()
-        yield from _table(f"{title} (device-bound)", dict(sorted(group_by(bound, attrgetter(key)).items())))
+    yield from STEPS.table_by("GPU (device-bound)", bound, lambda p: p.gpu)
+    yield from STEPS.table_by("Family (device-bound)", bound, lambda p: p.family)
+    yield from STEPS.table_by("Mode (device-bound)", bound, lambda p: p.mode)
+    yield from STEPS.table_by("Dtype (device-bound)", bound, lambda p: p.dtype)
+    yield from STEPS.table_by("Source (device-bound)", bound, lambda p: p.source)
     sizes = sorted(group_by(bound, lambda p: 4 ** int(math.log(max(p.batch, 1), 4))).items())
-    yield from _table("Batch (device-bound)", {f"{size} and more": group for size, group in sizes})
-    yield from precision_ratios(priced)
-
-
-def _table(title: str, groups: Mapping[str, Sequence[PricedStep]]) -> Iterator[str]:
-    columns = (
-        title, "steps", "median error", "p90", "bias", "in interval", "roofline", "FLOPs / peak", "nearest GPU",
-    )  # fmt: skip
-    return markdown_by_group(columns, groups, _figures)
-
-
-class Priced(Protocol):
-    """A published time beside its price, and the bounds of that; in seconds."""
-
-    @property
-    def measured(self) -> float: ...
-    @property
-    def predicted(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
-
-
-def error_figures(group: Sequence[Priced]) -> Iterator[str]:
-    """The median error, the 90th percentile, the bias, and the share within the interval."""
-    measured = np.array([p.measured for p in group])
-    predicted = np.array([p.predicted for p in group])
-    error = np.abs(predicted / measured - 1.0)
-    yield f"{np.median(error):.1%}"
-    yield f"{np.quantile(error, 0.9):.0%}"
-    yield f"{np.median(predicted / measured):.2f}x"
-    yield f"{np.mean([p.low <= p.measured <= p.high for p in group]):.0%}"
+    yield from STEPS.table("Batch (device-bound)", {f"{size} and more": group for size, group in sizes})
 
 
 def _figures(group: Sequence[PricedStep]) -> Iterator[str]:
@@ -205,54 +170,4 @@ def _nearest(group: Sequence[PricedStep]) -> list[float]:
     return found
 
 
-@dataclass(frozen=True)
-class PrecisionRatio:
-    """The time of a sample in half precision over that of a sample in float32 or TF32, same card and network."""
-
-    half: PricedStep
-    full: PricedStep
-
-    @property
-    def published(self) -> float:
-        return self.half.measured / self.half.batch / (self.full.measured / self.full.batch)
-
-    @property
-    def predicted(self) -> float:
-        return self.half.predicted / self.half.batch / (self.full.predicted / self.full.batch)
-
-
-def pairs(priced: Sequence[PricedStep]) -> Iterator[PrecisionRatio]:
-    """Each device-bound step in half precision with the step of the nearest batch in float32 and in TF32."""
-    bound = [step for step in priced if step.device_bound and step.batch > 0]
-    for steps in group_by(bound, lambda step: (step.source, step.gpu, step.network, step.mode)).values():
-        for half in steps:
-            for dtype in FULL:
-                full = [s for s in steps if s.dtype == dtype and _factor(s, half) <= BATCH_FACTOR]
-                if half.dtype in HALF and full:
-                    yield PrecisionRatio(half, min(full, key=lambda s: _factor(s, half)))
-
-
-def _factor(one: PricedStep, other: PricedStep) -> float:
-    return max(one.batch, other.batch) / min(one.batch, other.batch)
-
-
-def precision_ratios(priced: Sequence[PricedStep]) -> Iterator[str]:
-    """A Markdown table by precisions and GPU; nothing where no two steps can be compared."""
-    groups = group_by(pairs(priced), lambda pair: (f"{pair.half.dtype} / {pair.full.dtype}", pair.half.gpu))
-    columns = (
-        "Half precision (device-bound)", "GPU", "pairs", "published", "predicted", "median error",
-        f"within {RIGHT:.0%}",
-    )  # fmt: skip
-    if groups:
-        rows = [(*name, *_ratio_figures(group)) for name, group in sorted(groups.items())]
-        yield from ("", *markdown(columns, rows, (0, 1)))
-
-
-def _ratio_figures(group: Sequence[PrecisionRatio]) -> tuple[str, ...]:
-    published = np.array([pair.published for pair in group])
-    predicted = np.array([pair.predicted for pair in group])
-    error = np.abs(predicted / published - 1.0)
-    return (
-        str(len(group)), f"{np.median(published):.2f}", f"{np.median(predicted):.2f}", f"{np.median(error):.0%}",
-        f"{np.mean(error <= RIGHT):.0%}",
-    )  # fmt: skip
+STEPS = Comparison("steps", (*ERRORS, "roofline", "FLOPs / peak", "nearest GPU"), _figures)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -43,9 +42,6 @@ class Cell:
     ``p10`` and ``p90`` are the lowest and the highest of any visit, and ``repeatability`` the ratio (1 or more) between
     the first and the last visit, or between the two halves of the only one: no prediction can be closer than that.
     ``decision_seconds`` is what tracing and pricing took. ``baselines`` are simpler predictions of the same step.
-
-    Earlier versions left steps at another speed than the machine's usual one out. Their records have the share of the
-    others (``usual``) and the medians of all steps (``anyhow``) for each visit; ``load`` makes the latter the visits.
     """
 
     network: Text
@@ -72,8 +68,6 @@ class Cell:
     error: Text | None = None
     baselines: Mapping[str, Number] = field(default_factory=dict)
     visits: tuple[Number, ...] = ()
-    usual: tuple[Number, ...] = ()
-    anyhow: tuple[Number, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -121,22 +115,11 @@ def load(path: Path) -> Report:
         if schema != SCHEMA:
             what = "upgrade placer" if schema > SCHEMA else "measure again"
             raise CalibrationError(f"{path} has schema {schema}, this placer reads {SCHEMA}: {what}")
-        found = msgspec.json.decode(data, type=Report)
+        return msgspec.json.decode(data, type=Report)
     except OSError as error:
         raise CalibrationError(f"cannot read the record {path}: {error.strerror or error}") from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise CalibrationError(f"{path} is not a validation record: {error}") from error
-    return replace(found, cells=tuple(map(_of_all_steps, found.cells)))
-
-
-def _of_all_steps(cell: Cell) -> Cell:
-    """The cell as it is where no timed step was left out."""
-    if not cell.anyhow:
-        return cell
-    repeatability = apart(cell.anyhow) if len(cell.anyhow) > 1 else cell.repeatability
-    return replace(
-        cell, visits=cell.anyhow, measured=statistics.median(cell.anyhow), repeatability=repeatability,
-    )  # fmt: skip
 
 
 def apart(visits: Sequence[float]) -> float:

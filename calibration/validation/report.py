@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TextIO
@@ -43,7 +42,6 @@ def contents(report: Report, what_if: Sequence[Table | str] = ()) -> Iterator[Ta
     yield _scores("Prediction error by device", "device", devices)
     for device, cells in devices.items():
         yield _beside(device, cells)
-        yield from _unsteady(cells)
         yield _scores(f"{device}, by mode", "mode", group_by(cells, lambda cell: cell.mode))
         yield _scores(f"{device}, by family", "family", group_by(cells, lambda cell: cell.family))
     yield from _decision_tables(report.cells)
@@ -80,14 +78,6 @@ def _bias(found: Score) -> str:
 
 def _percent(share: float) -> str:
     return "-" if math.isnan(share) else f"{100 * share:.1f} %"
-
-
-def _unsteady(cells: Sequence[Cell]) -> Iterator[str]:
-    """What earlier versions left out of a record, and what counts here as everything does."""
-    shares = [statistics.fmean(cell.usual) for cell in cells if cell.usual]
-    if shares and min(shares) < 1.0:
-        share = _percent(1.0 - statistics.fmean(shares))
-        yield f"all steps count, also the {share} at another speed than this machine's usual one"
 
 
 def _decision_tables(cells: Sequence[Cell]) -> Iterator[Table]:

@@ -117,9 +117,6 @@ def decisions(cells: Iterable[Cell]) -> list[DecisionScore]:
     """The decision table: placer first, then each baseline, then each device always. Empty below two devices."""
     asked = scenarios(cells)
     choices = _by_times(asked, [_fastest(scenario, _predicted(scenario)) for scenario in asked])
-    threshold = flop_threshold(asked)
-    if threshold is not None:
-        choices["best FLOP threshold"] = [_by_flops(scenario, threshold) for scenario in asked]
     for device in _devices(asked):
         choices[f"always {device}"] = [_always(scenario, device, max) for scenario in asked]
     return [_judged(rule, chosen, asked) for rule, chosen in choices.items()] if asked else []
@@ -206,30 +203,6 @@ def _always(scenario: Scenario, device: str, pick: Callable[[Iterable[int]], int
     """This device wherever there is a choice of it, with the number of threads that ``pick`` takes."""
     places = {cell.threads: place for place, cell in scenario.items() if cell.device == device}
     return places[pick(places)] if places else _conventional(scenario)
-
-
-def _by_flops(scenario: Scenario, limit: float) -> str:
-    """The CPU below so many FLOPs per step, the accelerator from there on."""
-    flops = _flops(scenario)
-    return _conventional(scenario) if flops is None or flops >= limit or "cpu" not in scenario else "cpu"
-
-
-def _flops(scenario: Scenario) -> float | None:
-    return next((cell.flops for cell in scenario.values() if cell.flops is not None), None)
-
-
-def flop_threshold(asked: Sequence[Scenario]) -> float | None:
-    """FLOPs per step above which the accelerator is taken: the best such rule in hindsight, a generous baseline.
-
-    None where a scenario has no FLOP count.
-    """
-    counts = [_flops(scenario) for scenario in asked]
-    known = sorted({count for count in counts if count is not None})
-    if not known or None in counts:
-        return None
-    limits = [0.0, *(count * (1 + 1e-9) for count in known)]
-    regrets = {limit: _judged("", [_by_flops(s, limit) for s in asked], asked).mean_regret for limit in limits}
-    return min(regrets, key=regrets.__getitem__)
 
 
 def _conventional(scenario: Scenario) -> str:

@@ -30,7 +30,7 @@ from placer.calibration.benchmarks import op_database
 from placer.calibration.benchmarks.probe import Apply
 from placer.calibration.measuring.faults import HungError, time_limit
 from placer.calibration.measuring.in_place import time_step
-from placer.calibration.measuring.op_kinds import PROBES
+from placer.calibration.measuring.op_kinds import PROBES, scaled
 from placer.calibration.measuring.op_record import TimedCall, read, timed_calls, written
 from placer.calibration.measuring.step import Step
 from placer.calibration.measuring.timing import LARGE_BLOCK
@@ -45,8 +45,8 @@ from placer.tracing import trace_here
 SHORTEST, LONGEST, SIZES, LARGER = 1.5e-4, 0.03, 4, 4.0
 #: What the names of typical ops of a kind begin with.
 KIND = "probe "
-#: Factors of their shapes, and the smallest dimension that grows.
-TIMES, LEAST_SCALED = (1, 2, 3, 4), 16
+#: Factors of their shapes.
+TIMES = (1, 2, 3, 4)
 #: Ops after which the machine's speeds are measured again.
 OPS_A_READING = 10
 #: Seconds that one op may take in all, and one timing.
@@ -83,8 +83,8 @@ def kinds() -> Iterator[dict[str, Any]]:
     """A typical op of each kind, of shapes that torch's samples do not have, at some sizes."""
     for kind, (function, shapes) in PROBES.items():
         for number, times in enumerate(TIMES):
-            larger = [tuple(n * times if n >= LEAST_SCALED else n for n in shape) for shape in shapes]
-            workload = op_database.step_of(Apply(function), tuple(map(torch.randn, larger)), learns=False)
+            operands = tuple(map(torch.randn, scaled(shapes, times)))
+            workload = op_database.step_of(Apply(function), operands, learns=False)
             try:
                 rows = list(timed(op_database.Sized(f"{KIND}{kind}", times, workload, 0)))
             except (RuntimeError, PlacerError):  # a function that is made for its own shapes alone

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import TextIO
 
 from placer.explanation import new_table, plain
 from placer.files import write_new
 from placer.printable import printable_text
-
-T = TypeVar("T")
 
 #: Columns of words, beside the first.
 _TEXT_COLUMNS = ("why", "where", "variant", "reported")
@@ -53,14 +51,6 @@ def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], words: Conta
     yield f"| {' | '.join(columns)} |"
     yield f"|{'|'.join('---' if i in words else '--:' for i in range(len(columns)))}|"
     yield from (f"| {' | '.join(row)} |" for row in rows)
-
-
-def markdown_by_group(
-    columns: Sequence[str], groups: Mapping[str, Sequence[T]], figures: Callable[[Sequence[T]], Iterable[str]]
-) -> Iterator[str]:
-    """After an empty line, a row for each group that is not empty: its name, how many it has, and its ``figures``."""
-    yield ""
-    yield from markdown(columns, [(name, str(len(g)), *figures(g)) for name, g in groups.items() if g])
 
 
 def write_lines(lines: Iterable[str], output: Path | None) -> None:

@@ -41,19 +41,6 @@ def test_a_reference_is_measured_from_nothing_and_put_among_the_shipped(
     assert "made-here" in profile.shipped()
 
 
-def test_sessions_are_found_in_the_data_folder(placer_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Path] = []
-
-    def none_there(folder: Path) -> None:
-        asked.append(folder)
-        raise CalibrationError("no session")
-
-    monkeypatch.setattr(make_reference, "profile_of", none_there)
-    with pytest.raises(CalibrationError):
-        make_reference.main(["made-here", "--budget", "0"])
-    assert asked == [placer_home / "sessions" / "made-here"]
-
-
 def test_sessions_of_another_machine_are_refused_and_stay(tmp_path: Path) -> None:
     Journal(tmp_path / "far.journal", {"cpu": "Another CPU"})
     before = (tmp_path / "far.journal").read_bytes()

@@ -61,18 +61,3 @@ def test_a_part_that_fails_costs_its_own_results_only(
     assert ["error" in line for line in script.read(tmp_path / "run.jsonl")] == [error is not None, False]
     assert not script.run_parts(script.Job(tmp_path / "late", "sim", 0.0, clock=lambda: 0.0), {first: 1.0})
     assert "no time was left" in script.read(tmp_path / "late" / "run.jsonl")[0]["error"]
-
-
-def test_there_is_nothing_to_run_without_an_accelerator(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(script.machine, "accelerators", tuple)
-    assert script.main([]) == 1
-    assert "torch sees no accelerator here" in capsys.readouterr().err
-
-
-def test_every_single_op_is_told_apart_and_the_first_case_of_each_comes_first(script: ModuleType) -> None:
-    asked = [(name, shapes) for name, shapes, _ in script.cases()]
-    count = len(script.FUNCTIONS) + len(script.LAYERS)
-    assert {name for name, _ in asked[:count]} == {name for name, _ in asked}
-    assert len(set(asked)) == len(asked)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
 from placer.calibration import probing
 from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.measuring.bench import RECORDER, Bench
+from placer.calibration.measuring.bench import RECORDER, WAITING, Bench
 from placer.calibration.measuring.clocks import ClockWatch
 from placer.calibration.measuring.journal import KERNELS_LOST, Journal, KernelsLostError, StepObservation
 from placer.calibration.measuring.recording import KernelRecorder
@@ -39,54 +38,34 @@ def journal(tmp_path: Path) -> Journal:
     return found
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, journal: Journal) -> Callable[..., Bench]:
-    """Measures for some seconds on a bench whose ``n``-th probe loses its kernels where ``lost(n)`` says so."""
+@pytest.mark.parametrize(("lost", "seconds", "timer", "failures"), [
+    (lambda n: n % 3 == 0, 8.0, RECORDER, None),  # now and then
+    (lambda n: n > 3, 8.0, WAITING, MOST_LOST),  # given up, and what it showed is forgotten
+    (lambda n: n > 15, 60.0, RECORDER, MOST_LOST),  # after enough: what it showed is kept, and the device is done
+])  # fmt: skip
+def test_a_recorder_that_loses_kernels(
+    lost: Callable[[int], bool], seconds: float, timer: str, failures: int | None, journal: Journal,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    numbers = itertools.count(1)
+
+    def measure(self: Bench, probe: Probe, *, seconds: float) -> StepObservation:
+        if self.timer == RECORDER and lost(next(numbers)):
+            self.lost += 1
+            raise KernelsLostError
+        self.lost = 0
+        return SEEN
+
     monkeypatch.setattr("placer.calibration.measuring.bench.check", lambda device: None)
     monkeypatch.setattr("placer.calibration.measuring.bench.release", lambda device: None)
-
-    def measured(lost: Callable[[int], bool], seconds: float = 8.0) -> Bench:
-        count = 0
-
-        def measure(self: Bench, probe: Probe, *, seconds: float) -> StepObservation:
-            nonlocal count
-            count += 1
-            if self.timer == RECORDER and lost(count):
-                self.lost += 1
-                raise KernelsLostError
-            self.lost = 0
-            return SEEN
-
-        monkeypatch.setattr(Bench, "measure", measure)
-        bench = Bench("cuda", 2, kernels=KernelRecorder(sees=True))
-        planner = Planner(RATES, seed=0, longest_step=0.01)
-        Probing(bench, planner, journal, Progress(), seconds, Time()).run()
-        return bench
-
-    return measured
-
-
-def test_probes_that_lose_their_kernels_now_and_then_are_failures(run: Callable[..., Bench], journal: Journal) -> None:
-    assert run(lambda n: n % 3 == 0).timer == RECORDER
-    assert {f.reason for f in journal.failures} == {KERNELS_LOST}
-    assert len(journal.observations) > len(journal.failures)
-    assert journal.timers == {("cuda", 2): RECORDER}
-
-
-def test_a_recorder_that_shows_nothing_is_given_up_and_what_it_showed_forgotten(
-    run: Callable[..., Bench], journal: Journal
-) -> None:
-    bench = run(lambda n: n > 3)
-    assert (bench.timer, journal.timers["cuda", 2]) == ("waiting", "waiting")
-    assert len(journal.failures) == MOST_LOST
-    assert len(Journal(journal.path, {}).observations) == len(journal.observations) > 3
-
-
-def test_a_recorder_that_stops_after_enough_ends_the_device(run: Callable[..., Bench], journal: Journal) -> None:
-    bench = run(lambda n: n > 15, seconds=60.0)
-    assert bench.timer == RECORDER
-    assert len(journal.observations) == 15
-    assert len(journal.failures) == MOST_LOST
+    monkeypatch.setattr(Bench, "measure", measure)
+    bench = Bench("cuda", 2, kernels=KernelRecorder(sees=True))
+    Probing(bench, Planner(RATES, seed=0, longest_step=0.01), journal, Progress(), seconds, Time()).run()
+    assert (bench.timer, journal.timers["cuda", 2]) == (timer, timer)
+    assert {failure.reason for failure in journal.failures} == {KERNELS_LOST}
+    assert failures is None or len(journal.failures) == failures
+    again = Journal(journal.path, {})
+    assert len(again.observations) == len(journal.observations) > 3
 
 
 def test_a_probe_at_a_low_clock_is_thrown_away(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,22 +75,8 @@ def test_a_probe_at_a_low_clock_is_thrown_away(journal: Journal, monkeypatch: py
     monkeypatch.setattr(Bench, "measure", lambda self, probe, *, seconds: SEEN)
     watch = ClockWatch("cuda", time, lambda: {"sm_mhz": next(megahertz)})
     bench = Bench("cuda", 2, kernels=KernelRecorder(sees=True))
-    Probing(bench, Planner(RATES, seed=0, longest_step=0.01), journal, Progress(), 20.0, time, watch).run()
+    planner = Planner(RATES, seed=0, longest_step=0.01)
+    Probing(bench, planner, journal, Progress(), math.inf, time, watch, deadline=20.0).run()
     clocks = [line for line in journal.path.read_text().splitlines() if '"clocks"' in line]
     assert len(clocks) == len(journal.observations) > 12
     assert not any("345" in line for line in clocks)
-
-
-def test_lost_kernels_are_told_from_a_step_without_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Views launch nothing; a layer does."""
-    bench = Bench("cpu", torch.get_num_threads(), kernels=KernelRecorder(sees=True))
-    monkeypatch.setattr("placer.calibration.measuring.bench.synchronizer", lambda device: lambda: None)
-
-    def probe(module: nn.Module) -> Probe:
-        return Probe("matmul", "p", lambda: module, lambda: (torch.ones(2, 8),), "infer")
-
-    with pytest.raises(KernelsLostError):
-        bench.measure(probe(nn.Linear(8, 8)), seconds=0.01)
-    assert bench.lost == 1
-    bench.measure(probe(nn.Flatten(0)), seconds=0.01)
-    assert bench.lost == 1

@@ -29,9 +29,8 @@ TIME_ENOUGH = 1e6
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeError("no kernel image"), TypeError("float64"), torch.OutOfMemoryError("full"), ValueError("gone"),
-              torch.cuda.DeferredCudaCallError("lazy"), BrokenDeviceError("RuntimeError: illegal memory access")],
-)  # fmt: skip
+    "error", [RuntimeError("no kernel image"), TypeError("float64"), BrokenDeviceError("RuntimeError: illegal access")]
+)
 def test_an_accelerators_error_ends_its_own_target_only(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,16 +59,6 @@ def test_an_accelerators_error_ends_its_own_target_only(
     assert journal.broken["cuda"].endswith(str(error))
 
 
-@pytest.mark.parametrize("error", [RuntimeError("a defect"), placer.TimerError("stands still")])
-def test_the_cpus_errors_go_through(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def measure(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(runner, "measure", measure)
-    with pytest.raises(type(error)):
-        runner.measure_all(targets(("cpu",), True), 1.0, Journal(tmp_path / "j", {}), Progress(), CLOCK)
-
-
 def test_one_accelerator_of_each_kind_is_measured() -> None:
     def listed(*kinds: tuple[str, int]) -> list[dict[str, object]]:
         names = ("cuda", *(f"cuda:{n}" for n in range(1, len(kinds))))
@@ -79,8 +68,6 @@ def test_one_accelerator_of_each_kind_is_measured() -> None:
     devices = ("cpu", "cuda", "cuda:1", "cuda:2", "cuda:3", "cuda:4")
     assert one_of_each(devices, mixed) == ("cpu", "cuda", "cuda:1", "cuda:3")
     assert one_of_each(("cuda:2", "cuda:4"), mixed) == ("cuda:2", "cuda:4")
-    twins = one_of_each(devices, listed(*[("H100", 80)] * 5))
-    assert [(target.device, target.share) for target in targets(twins, quick=True)] == [("cpu", 0.5), ("cuda", 0.5)]
 
 
 class Notes(Progress):
@@ -121,15 +108,7 @@ def test_a_quick_calibration_gives_a_profile_that_prices(measured: Path) -> None
     assert placement.predictions["cpu"].step_seconds > 0
 
 
-def test_a_profile_may_have_any_name_and_what_lies_beside_it_is_the_users(measured: Path) -> None:
-    diary = measured.with_name("profile.journal")
-    assert sorted(measured.parent.iterdir()) == [diary, measured]
-    assert diary.read_text() == "precious"
-
-
-@pytest.mark.parametrize(
-    "content", [b"# notes\n", b'{"a": 1}', b"\x00\xff" * 200, b'{"schema": 4, "fingerprint": {}}\n']
-)
+@pytest.mark.parametrize("content", [b"# notes\n", b'{"schema": 4, "fingerprint": {}}\n'])
 def test_a_file_that_is_no_profile_is_refused_before_anything_is_measured(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
@@ -141,13 +120,13 @@ def test_a_file_that_is_no_profile_is_refused_before_anything_is_measured(conten
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_second_run_measures_nothing(measured: Path) -> None:
-    shown = Notes()
-    before = measured.read_bytes()
-    again = calibrate(budget=5.0, path=measured, quick=True, progress=shown, clock=CLOCK)
-    assert again.created == profile.load(measured).created
+def test_a_second_run_measures_nothing_and_what_lies_beside_a_profile_is_the_users(measured: Path) -> None:
+    shown, before, diary = Notes(), measured.read_bytes(), measured.with_name("profile.journal")
+    calibrate(budget=5.0, path=measured, quick=True, progress=shown, clock=CLOCK)
     assert measured.read_bytes() == before
     assert any("already calibrated" in note for note in shown.notes)
+    assert sorted(measured.parent.iterdir()) == [diary, measured]
+    assert diary.read_text() == "precious"
 
 
 def interrupted_after(probes: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -169,14 +148,13 @@ def interrupted_after(probes: int, monkeypatch: pytest.MonkeyPatch) -> list[str]
 
 @dataclass(frozen=True)
 class Interrupted:
-    """A calibration on one thread that was interrupted after some probes: which they were, and what its journal has."""
+    """A calibration on one thread that was interrupted after some probes: which they were, and where it lies."""
 
     home: Path
     path: Path
     profile: profile.Profile
     notes: list[str]
     finished: list[str]
-    kept: list[StepObservation]
 
 
 @pytest.fixture(scope="module")
@@ -184,23 +162,14 @@ def interrupted(measured: Path, tmp_path_factory: pytest.TempPathFactory) -> Int
     path, shown, threads = tmp_path_factory.mktemp("interrupted") / "profile.journal", Notes(), torch.get_num_threads()
     path.with_name("profile.lock").write_text("precious")
     torch.set_num_threads(1)
-    known = profile.load(measured)
-    with_rates(path, replace(known, fits=(replace(known.fit("cpu"), threads=1),)))
+    rates = profile.load(measured)
+    with_rates(path, replace(rates, fits=(replace(rates.fit("cpu"), threads=1),)))
     with pytest.MonkeyPatch.context() as patch:
         finished = interrupted_after(9, patch)
-        first = calibrate(budget=TIME_ENOUGH, path=path, quick=True, progress=shown, clock=CLOCK)
-    kept = list(Journal(profile.working_file(path, ".journal"), machine.fingerprint()).observations)
+        first = calibrate(budget=TIME_ENOUGH, path=path, quick=True, progress=shown, unaided=True, clock=CLOCK)
     assert torch.get_num_threads() == 1
     torch.set_num_threads(threads)
-    return Interrupted(profile.store.data_home(), path, first, shown.notes, finished, kept)
-
-
-def test_an_interrupt_keeps_every_finished_point(interrupted: Interrupted) -> None:
-    assert len(interrupted.finished) == 9
-    assert [step.name for step in interrupted.kept] == interrupted.finished
-    assert not interrupted.profile.complete
-    assert interrupted.profile.samples
-    assert any("interrupted" in note for note in interrupted.notes)
+    return Interrupted(profile.store.data_home(), path, first, shown.notes, finished)
 
 
 def test_an_interrupt_loses_nothing_and_the_next_run_goes_on(
@@ -208,11 +177,17 @@ def test_an_interrupt_loses_nothing_and_the_next_run_goes_on(
 ) -> None:
     monkeypatch.setenv("PLACER_HOME", str(interrupted.home))
     first, journal = interrupted.profile, profile.working_file(interrupted.path, ".journal")
-    assert journal.exists()
     torch.set_num_threads(1)
+    assert [step.name for step in Journal(journal, machine.fingerprint()).observations] == interrupted.finished
+    assert len(interrupted.finished) == 9
+    assert first.samples
+    assert not first.complete
+    assert any("interrupted" in note for note in interrupted.notes)
     monkeypatch.setattr(probing, "OVERTIME", math.inf)
     monkeypatch.setattr(runner, "QUICK_BUDGET", first.seconds + 2.0)
-    second = calibrate(budget=TIME_ENOUGH, path=interrupted.path, quick=True, progress=False, clock=CLOCK)
+    second = calibrate(
+        budget=TIME_ENOUGH, path=interrupted.path, quick=True, progress=False, unaided=True, clock=CLOCK
+    )
     assert second.complete
     assert second.seconds > first.seconds
     assert second.threads("cpu") == (1,)

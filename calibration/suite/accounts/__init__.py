@@ -110,8 +110,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"opt
     counted: tuple[Side, ...] = SIDES
 
     def part(self) -> Part:
-        """The step as a part of a job. Raises ImportError where the network is of a package that is not installed.
-        """
+        """The step as a part of a job. Raises ImportError where the network is of a package that is not installed."""
         network = NETWORKS[self.network](**self.options)
         loss = {"classes": cross_entropy, "tokens": by_token, "zeros": mean_squared}.get(self.ends, own_loss)
         if self.ends in ("stays", "waited"):

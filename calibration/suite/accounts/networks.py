@@ -443,7 +443,7 @@ def _on_meta(build: Callable[..., nn.Module], **options: Any) -> nn.Module:
         return build(**options)
 
 
-#: A network by name, or a function where a step that ``Stays`` is one operator.
+#: A network by name, or a function where a step is one operator.
 NETWORKS: dict[str, Callable[..., Callable[..., Any]]] = {
     "product": lambda: torch.matmul, "sum": lambda: torch.sum,
     "add to itself": lambda: Operator(_add_to_itself), "draw two": lambda: Operator(_draw_two),

@@ -1,8 +1,7 @@
-"""Which random networks are drawn, their losses, layers around other layers, and solvers that keep the time."""
+"""Which random networks are drawn, their losses, and solvers that keep the time."""
 
 from __future__ import annotations
 
-import statistics
 from random import Random
 
 import pytest
@@ -14,7 +13,7 @@ from placer.calibration.benchmarks.functions import LOSSES, loss_named
 from placer.calibration.benchmarks.kinds import Iterated
 from placer.calibration.benchmarks.layers import InParts
 from placer.calibration.benchmarks.networks import propose
-from placer.calibration.benchmarks.probe import Apply, Limit, Probe
+from placer.calibration.benchmarks.probe import Apply, Limit
 from placer.tracing import trace
 from placer.workload import make_workload
 
@@ -22,40 +21,18 @@ from placer.workload import make_workload
 LIMIT = Limit(flops=1e9, bytes=1e8)
 
 
-@pytest.fixture(scope="module")
-def drawn() -> list[tuple[Probe, nn.Module]]:
-    """Networks and what they build."""
-    probes = [propose(Random(seed), LIMIT) for seed in range(100)]
+def test_networks_of_all_kinds_are_drawn() -> None:
+    probes = [propose(Random(seed), LIMIT) for seed in range(60)]
     with torch.device("meta"):
-        return [(probe, probe.build()) for probe in probes]
-
-
-def test_the_larger_of_networks_that_fit_is_taken() -> None:
-    """Most that are drawn are far smaller than what they may be: then only small ones would ever be measured."""
-
-    def parameters(fitting: int) -> float:
-        with pytest.MonkeyPatch.context() as patch, torch.device("meta"):
-            patch.setattr(networks, "FITTING", fitting)
-            built = [propose(Random(seed), LIMIT).build() for seed in range(24)]
-        return statistics.median(sum(p.numel() for p in one.parameters()) for one in built)
-
-    assert parameters(3) > parameters(1)
-
-
-def test_networks_of_all_kinds_are_drawn(drawn: list[tuple[Probe, nn.Module]]) -> None:
-    losses = {probe.name.partition(" ")[2].partition(" ")[2] for probe, _ in drawn}
+        drawn = [(probe, probe.build()) for probe in probes]
+    assert {probe.name.split()[0] for probe in probes} == {kind.__name__ for kind in networks.KINDS}
+    losses = {probe.name.partition(" ")[2].partition(" ")[2] for probe in probes}
     assert {"", "mse", "cross_entropy"} < losses <= {"", *LOSSES}
-    assert set(networks.DRAWN_LOSSES) == {"", *LOSSES}
-    assert all(probe.mode == "train" for probe, _ in drawn if probe.loss)
-    sequences: dict[str, set[bool]] = {}
-    for probe, built in drawn:
-        sequences.setdefault(probe.name.split()[0], set()).add(isinstance(built, nn.Sequential))
-    assert sequences["cnn"] == sequences["transformer"] == {True}
+    sequences = {(probe.name.split()[0], isinstance(built, nn.Sequential)) for probe, built in drawn}
     # A network of one layer is that layer; a solver is one module, which calls another again and again.
-    assert sequences["single"] == sequences["solver"] == {False}
+    assert {("cnn", True), ("transformer", True), ("single", False), ("solver", False)} <= sequences
     modules = [module for _, built in drawn for module in built.modules()]
-    assert any(isinstance(module, InParts) for module in modules)
-    assert {module.clocked for module in modules if isinstance(module, Iterated)} == {False, True}
+    assert any(isinstance(module, Iterated) for module in modules)
 
 
 def test_parts_of_a_batch_are_put_together_again() -> None:
@@ -75,11 +52,10 @@ def test_a_solver_that_keeps_the_time_in_tensors_follows_the_same_path(stacked: 
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("shape", [(2, 5, 4), (4,)])
-def test_networks_are_trained_by_losses(name: str, shape: tuple[int, ...]) -> None:
+def test_networks_are_trained_by_losses(name: str) -> None:
     loss = loss_named(name)
     assert loss is not None
-    traced = trace(make_workload(nn.Linear(4, 3), batch=(torch.randn(shape),), mode="train", loss=loss))
+    traced = trace(make_workload(nn.Linear(4, 3), batch=(torch.randn(2, 5, 4),), mode="train", loss=loss))
     ran = {call.op.removeprefix("aten::") for call in traced.calls if call.phase == "loss"}
     expected = {"cross_entropy": "nll_loss_forward", "bce": "binary_cross_entropy_with_logits", "l1": "abs"}
     assert expected.get(name, f"{name}_loss") in ran

@@ -18,16 +18,14 @@ from placer.calibration.measuring.bench import Bench, attempt
 from placer.calibration.measuring.faults import BrokenDeviceError
 from placer.calibration.measuring.journal import (
     HUNG,
-    KERNELS_LOST,
     NO_NUMBER,
     NOT_MATCHED,
     TOO_LARGE,
-    Failure,
     Journal,
     StepObservation,
     infeasible,
 )
-from placer.errors import TimerError, TraceError
+from placer.errors import TraceError
 
 OBSERVED = StepObservation("cpu", 2, "network", "fine", 1e-3, 0.0, {"step": 1.0}, ())
 
@@ -35,10 +33,8 @@ OBSERVED = StepObservation("cpu", 2, "network", "fine", 1e-3, 0.0, {"step": 1.0}
 class Stub:
     """A bench whose probes give this, or raise it."""
 
-    device, threads = "cpu", 2
-
-    def __init__(self, given: StepObservation | BaseException | None) -> None:
-        self.given = given
+    def __init__(self, given: StepObservation | BaseException | None, device: str = "cpu") -> None:
+        self.given, self.device, self.threads = given, device, 2
 
     def measure(self, probe: Probe, *, seconds: float) -> StepObservation | None:
         if isinstance(self.given, BaseException):
@@ -70,11 +66,9 @@ def test_a_probe_is_measured_and_described(bench: Bench) -> None:
     seen = bench.measure(one, seconds=0.02)
     assert seen is not None
     assert (seen.device, seen.family, seen.name) == ("cpu", "matmul", "one layer")
-    assert seen.counts["training_step"] == 1
     product = next(op for op in seen.ops if op.op == "aten::addmm")
-    assert product.seconds is not None
     assert product.work().flops == 2 * 4 * 16 * 8
-    assert 0 < product.seconds < seen.seconds
+    assert 0 < (product.seconds or 0.0) < seen.seconds
     # On the CPU every op of so plain a step is found, so its phases are known.
     assert set(seen.gaps) == {"forward", "backward", "update"}
     assert 0 < seen.gaps["update"] < seen.seconds
@@ -95,26 +89,22 @@ class Huge(nn.Module):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="alarms are POSIX's")
-def test_a_hung_benchmark_is_written_down_and_the_next_one_runs(bench: Bench, journal: Journal) -> None:
-    assert attempt(bench, probe(Sleeps()), seconds=0.01, journal=journal, limit=0.3) is None
-    assert [(f.family, f.reason) for f in journal.failures] == [("matmul", HUNG)]
-    assert attempt(bench, probe(), seconds=0.01, journal=journal) is not None
-
-
-def test_out_of_memory_is_written_down_and_the_next_one_runs(bench: Bench, journal: Journal) -> None:
-    assert attempt(bench, probe(Huge()), seconds=0.01, journal=journal) is None
-    assert [f.reason for f in journal.failures] == [TOO_LARGE]
+@pytest.mark.parametrize(("module", "reason"), [(Sleeps(), HUNG), (Huge(), TOO_LARGE)])
+def test_what_hangs_or_does_not_fit_is_written_down_and_the_next_one_runs(
+    bench: Bench, journal: Journal, module: nn.Module, reason: str
+) -> None:
+    assert attempt(bench, probe(module), seconds=0.01, journal=journal, limit=0.3) is None
+    assert [(f.family, f.reason) for f in journal.failures] == [("matmul", reason)]
     assert attempt(bench, probe(), seconds=0.01, journal=journal) is not None
 
 
 MISSING = [
-    RuntimeError("not implemented for 'Half'"), NotImplementedError("no kernel\nwith a stack"), ValueError("no kernel"),
-    TypeError("Cannot convert a MPS Tensor to float64"), TraceError("not followed"),
+    NotImplementedError("no kernel\nwith a stack"), TypeError("Cannot convert a MPS Tensor to float64"),
+    TraceError("not followed"),
 ]  # fmt: skip
 LOST: list[tuple[StepObservation | BaseException | None, str]] = [
-    (MemoryError(), TOO_LARGE), (torch.OutOfMemoryError("cuda"), TOO_LARGE),
-    (RuntimeError("can't allocate memory"), TOO_LARGE), (None, NOT_MATCHED),
-    (replace(OBSERVED, seconds=float("nan")), NO_NUMBER), (replace(OBSERVED, seconds=float("inf")), NO_NUMBER),
+    (MemoryError(), TOO_LARGE), (torch.OutOfMemoryError("cuda"), TOO_LARGE), (None, NOT_MATCHED),
+    (replace(OBSERVED, seconds=float("nan")), NO_NUMBER),
     *((error, f"{type(error).__name__}: {str(error).splitlines()[0]}") for error in MISSING),
 ]  # fmt: skip
 
@@ -129,48 +119,20 @@ def test_what_cannot_be_measured_here_is_written_down_with_its_reason(
     assert attempt(Stub(OBSERVED), probe(), seconds=1.0, journal=journal) is OBSERVED
 
 
-def test_a_family_that_lacks_many_probes_is_told_with_the_most_frequent_reason() -> None:
-    def failures(family: str, reason: str, count: int) -> list[Failure]:
-        return [Failure("cuda", 2, family, "p", reason)] * count
-
-    some = [
-        *failures("indexing", "RuntimeError: two devices", 12), *failures("indexing", "TypeError: float64", 1),
-        *failures("matmul", "RuntimeError: no Half", 2), *failures("matmul", KERNELS_LOST, 1),
-    ]  # fmt: skip
-    assert infeasible(some, {("cuda", "indexing"): 30, ("cuda", "matmul"): 40}) == (
-        f"1 probe of matmul on cuda left out: {KERNELS_LOST}",
-        "13 probes of indexing on cuda left out: RuntimeError: two devices (and 1 other reason)",
-    )
-
-
 def test_an_accelerator_is_asked_whether_it_still_works_after_a_failure(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a sticky error every later probe would fail, to the end of the budget."""
-    asked: list[str] = []
-    monkeypatch.setattr(attempts, "check", asked.append)
-    monkeypatch.setattr(attempts, "release", lambda device: None)
-    bench = Stub(RuntimeError("CUDA error: an illegal memory access was encountered"))
-    bench.device = "cuda"
-    assert attempt(bench, probe(), seconds=1.0, journal=journal) is None
-    assert asked == ["cuda"]
 
     def broken(device: str) -> None:
         raise BrokenDeviceError("AcceleratorError: an illegal memory access was encountered")
 
     monkeypatch.setattr(attempts, "check", broken)
+    monkeypatch.setattr(attempts, "release", lambda device: None)
+    bench = Stub(RuntimeError("CUDA error: an illegal memory access was encountered"), "cuda")
     with pytest.raises(BrokenDeviceError, match="illegal memory access"):
         attempt(bench, probe(), seconds=1.0, journal=journal)
-    assert len(journal.failures) == 2
-
-
-FATAL = [TimerError("the clock stands still"), KeyboardInterrupt(), AssertionError("a defect")]
-
-
-@pytest.mark.parametrize("error", FATAL)
-def test_what_no_other_probe_would_survive_goes_through(error: BaseException, journal: Journal) -> None:
-    with pytest.raises(type(error)):
-        attempt(Stub(error), probe(), seconds=1.0, journal=journal)
+    assert len(journal.failures) == 1
 
 
 def test_a_probe_that_took_the_process_with_it_is_known_to_the_next_run(journal: Journal) -> None:
@@ -179,6 +141,5 @@ def test_a_probe_that_took_the_process_with_it_is_known_to_the_next_run(journal:
     again = Journal(journal.path, {})
     assert [(f.family, f.name) for f in again.failures] == [("matmul", "p")]
     assert again.attempts("cpu", 2) == 1  # so that other probes are drawn
-    assert again.attempts("cpu", 1) == 0
     assert infeasible(again.failures) == ()  # it may have been anything that ended the process
     assert len(Journal(journal.path, {}).failures) == 1

@@ -6,12 +6,10 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
-import torch
 from ended import ended
 
 from placer.calibration.measuring import faults
@@ -27,20 +25,13 @@ posix = pytest.mark.skipif(os.name != "posix", reason="alarms and process groups
 
 
 @posix
-@pytest.mark.parametrize("hangs", [time.sleep, threading.Event().wait])
-def test_what_hangs_in_this_process_is_left(hangs: object) -> None:
-    with pytest.raises(HungError, match=r"the loop did not come back within 0\.1 s"), time_limit(0.1, "the loop"):
-        hangs(1000)  # type: ignore[operator]
-
-
-@posix
-def test_a_loop_that_swallows_the_error_once_is_stopped_all_the_same() -> None:
+def test_what_hangs_in_this_process_is_left_however_often_it_swallows_the_error() -> None:
     def stubborn() -> None:
         with contextlib.suppress(HungError):
             time.sleep(1000)
         time.sleep(1000)
 
-    with pytest.raises(HungError), time_limit(0.05, "the loop"):
+    with pytest.raises(HungError, match=r"the loop did not come back within 0\.1 s"), time_limit(0.1, "the loop"):
         stubborn()
 
 
@@ -60,20 +51,6 @@ def test_an_alarm_of_somebody_else_is_put_back() -> None:
     finally:
         signal.signal(signal.SIGALRM, before)
         signal.setitimer(signal.ITIMER_REAL, *theirs)
-
-
-def test_other_threads_run_without_a_limit() -> None:
-    done: list[bool] = []
-
-    def run() -> None:
-        with time_limit(0.01, "elsewhere"):
-            time.sleep(0.05)
-        done.append(True)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert done == [True]
 
 
 def test_a_command_gives_its_output_or_its_last_line() -> None:
@@ -97,7 +74,7 @@ def test_a_child_that_outlives_its_parent_holds_nobody_up(tmp_path: Path) -> Non
     assert ended(int(pid.read_text()))
 
 
-@pytest.mark.parametrize("error", [RuntimeError("device-side assert\nmore"), TypeError("no"), MemoryError("none left")])
+@pytest.mark.parametrize("error", [RuntimeError("device-side assert\nmore"), TypeError("no")])
 def test_a_device_that_fails_is_broken_for_a_reason(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(device: str) -> None:
         raise error
@@ -106,12 +83,6 @@ def test_a_device_that_fails_is_broken_for_a_reason(error: Exception, monkeypatc
     monkeypatch.setattr(faults, "synchronize", failing)
     with pytest.raises(BrokenDeviceError, match=f"^{type(error).__name__}: {str(error).splitlines()[0]}$"):
         check("cpu")
-
-
-def test_what_torch_raises_for_a_device_is_known() -> None:
-    names = ("OutOfMemoryError", "AcceleratorError")  # the latter since 2.8
-    kinds = [getattr(torch, name) for name in names if hasattr(torch, name)]
-    assert all(issubclass(kind, faults.DEVICE_ERRORS) for kind in (*kinds, torch.cuda.DeferredCudaCallError))
 
 
 def test_a_cause_is_one_short_printable_line() -> None:

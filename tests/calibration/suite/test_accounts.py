@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from placer.calibration.measuring.step import make_optimizer
-from placer.calibration.suite.accounts import PER_CLOCK, PROFILES, Account, Host, accounts, example, hosts
+from placer.calibration.suite.accounts import Account, Host, accounts, hosts
 from placer.calibration.suite.accounts.networks import NETWORKS
 from placer.profile import find_gpu, load
 from placer.tracing import trace
 
-COLLECTION = Path(__file__).resolve().parents[4] / "shared" / "gpu-data" / "accounts.jsonl"
-shared = pytest.mark.skipif(not COLLECTION.is_file(), reason="no collection of accounts in ../shared")
-
+#: Accounts whose first step takes seconds.
+SLOW = ("mxnet-2714-80fc", "jcjohnson-resnet-34")
 POINTS = [(account, point) for account in accounts() for point in account.points]
 #: Networks whose first step takes seconds for real, or that have no weights: these are traced only.
 HEAVY = {"language model", "BERT", "ResNet", "VGG", "MobileNet", "wide", "timm", "heads", "product", "sum", "draw two"}
@@ -49,28 +46,9 @@ def test_speeds_of_a_host_are_those_of_a_cpu(host: Host) -> None:
     assert host.all_core_gigahertz <= host.gigahertz
 
 
-@pytest.mark.parametrize("profile", ["amd-epyc-avx512-2-core", "amd-epyc-2-core"])
-def test_the_cpu_of_a_profile_is_as_fast_as_its_profile(profile: str) -> None:
-    measured = load(profile).fit("cpu", 2).rates
-    clock, generation = PROFILES[profile]
-    assert generation in PER_CLOCK
-    speeds = Host("itself", profile, 2, clock, 3.7, 32, 100.0, generation).speeds(measured)
-    assert speeds.dispatch_seconds == pytest.approx(measured["dispatch_seconds"])
-    assert speeds.flops_per_second == pytest.approx(measured["flops/float32"], rel=0.15)
-    assert speeds.bytes_per_second == pytest.approx(measured["bytes_per_second"], rel=0.25)
-
-
-@shared
-def test_every_point_is_in_the_collection() -> None:
-    told = {r["id"]: r for r in map(json.loads, COLLECTION.read_text(encoding="utf-8").splitlines())}
-    for account in accounts():
-        labels = {p["at"] for p in told[account.id]["points"]}
-        assert {point.at for point in account.points} <= labels, account.id
-
-
-#: Every fourth is tried each time.
+#: Every eighth is tried each time, those aside that take seconds.
 TRIED = [
-    pytest.param(account, id=account.id, marks=[pytest.mark.soak] if number % 4 else [])
+    pytest.param(account, id=account.id, marks=[pytest.mark.soak] if number % 8 or account.id in SLOW else [])
     for number, account in enumerate(accounts())
 ]
 
@@ -97,21 +75,9 @@ def test_the_first_point_is_traced_and_runs(account: Account) -> None:
         assert all(parameter.isfinite().all() for parameter in model.parameters())
 
 
-def test_an_input_is_told_by_its_shape_or_as_edges() -> None:
-    assert example("2,3:int64").dtype == torch.int64
-    edges, matrix = example("edges:10,60"), example("adjacency:10,60")
-    assert edges.shape == (2, 60)
-    assert bool((matrix[edges[0], edges[1]] == 1.0).all())
-    assert len(matrix.nonzero()) == len(set(zip(*edges.tolist(), strict=True)))
-
-
 @pytest.mark.parametrize(("network", "options", "shape", "count"), [
     # Trainable parameters: torchvision's for VGG and ResNet, Keras' for MobileNet, the checkpoint's for BERT.
     ("VGG", {"repeats": [2, 2, 3, 3, 3]}, (2, 3, 224, 224), 138_357_544),
-    ("ResNet", {"depths": [3, 4, 6, 3], "widths": [64, 128, 256, 512], "layer": "basic"}, (2, 3, 224, 224), 21_797_672),
-    ("ResNet", {"depths": [3, 4, 6, 3], "widths": [256, 512, 1024, 2048], "layer": "bottleneck"}, (2, 3, 224, 224),
-     25_557_032),
-    ("MobileNet", {"version": 1}, (2, 3, 224, 224), 4_231_976),
     ("MobileNet", {"version": 2}, (2, 3, 224, 224), 3_504_872),
     ("convolutions", {"widths": [1, 6, 16], "kernel": 5, "padding": 0, "hidden": [120, 84], "size": 28},
      (2, 1, 28, 28), 44_426),

@@ -10,6 +10,7 @@ from placer.profile import load
 
 CPU = load("amd-epyc-2-core")
 pytestmark = [
+    pytest.mark.soak,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]

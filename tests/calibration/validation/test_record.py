@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,6 @@ from placer.calibration.validation.scores import score, thread_decisions
 from placer.errors import PlacerError
 
 RECORDS = Path(__file__).parents[3] / "calibration" / "records"
-#: Of the same class as another: they tell nothing new but to ``make soak``.
-SOAK = [pytest.mark.soak]
 
 
 def damaged(**changes: Any) -> str:
@@ -53,27 +52,38 @@ def test_damaged_records_are_refused(content: str, complaint: str, tmp_path: Pat
         record.load(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "priced_by"),  # calibrated on the day, or what comes with placer of that kind of machine
-    [
-        ("cpu-2-core", "profile.json"),
-        pytest.param("cpu-avx512-2-core", "profile.json", marks=SOAK),
-        pytest.param("cpu-avx512-2-core-calm", "profile.json", marks=SOAK),
-        pytest.param("cpu-intel-avx512-2-core", "intel-xeon-avx512-2-core", marks=SOAK),
-    ],
-)
-def test_the_figures_reached_are_held(name: str, priced_by: str) -> None:
-    profile = load_profile(RECORDS / name / priced_by if priced_by.endswith(".json") else priced_by)
-    found = record.load(RECORDS / name / "measurements.json")
-    names = {entry.name for entry in entries("quick")}
-    kept = replace(found, cells=tuple(cell for cell in found.cells if cell.network in names))
-    reached = score(replay(kept, profile).cells)
+@pytest.fixture(scope="module")
+def with_threads() -> Sequence[Cell]:
+    """The quick suite with one thread and with two, by the calibration of the day."""
+    folder = RECORDS / "cpu-avx512-2-core"
+    return replay(record.load(folder / "threads.json"), load_profile(folder / "profile.json")).cells
+
+
+def check_figures(cells: Sequence[Cell]) -> None:
+    reached = score(cells)
     assert reached is not None
     assert reached.cells >= 40
     assert reached.median_error < 0.17
     assert reached.p90_error < 0.45
     assert reached.beyond_2x < 0.05
     assert reached.inside > 0.85
+
+
+def test_the_figures_reached_are_held(with_threads: Sequence[Cell]) -> None:
+    check_figures(with_threads)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("name", "priced_by"), [
+    ("cpu-2-core", "profile.json"), ("cpu-avx512-2-core", "profile.json"), ("cpu-avx512-2-core-calm", "profile.json"),
+    ("cpu-intel-avx512-2-core", "intel-xeon-avx512-2-core"),  # what comes with placer of that kind of machine
+])  # fmt: skip
+def test_the_figures_reached_are_held_on_every_machine(name: str, priced_by: str) -> None:
+    profile = load_profile(RECORDS / name / priced_by if priced_by.endswith(".json") else priced_by)
+    found = record.load(RECORDS / name / "measurements.json")
+    names = {entry.name for entry in entries("quick")}
+    kept = replace(found, cells=tuple(cell for cell in found.cells if cell.network in names))
+    check_figures(replay(kept, profile).cells)
 
 
 def test_every_reference_system_is_priced_within_a_quarter() -> None:
@@ -89,10 +99,8 @@ def test_every_reference_system_is_priced_within_a_quarter() -> None:
     assert reached.median_error <= 0.08
 
 
-def test_the_decision_on_threads_is_held() -> None:
-    folder = RECORDS / "cpu-avx512-2-core"
-    cells = replay(record.load(folder / "threads.json"), load_profile(folder / "profile.json")).cells
-    rows = {row.rule: row for row in thread_decisions(cells)}
+def test_the_decision_on_threads_is_held(with_threads: Sequence[Cell]) -> None:
+    rows = {row.rule: row for row in thread_decisions(with_threads)}
     reached, others = rows["placer"], [rows["always all threads"], rows["always 1 thread"]]
     assert reached.scenarios == 46
     assert reached.wrong <= 7

@@ -10,7 +10,18 @@ from placer.calibration.validation.record import Cell, Report
 from placer.calibration.validation.report import render
 
 
-def hand_made() -> Report:
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def text_of(report: Report, stream: io.StringIO | None = None) -> str:
+    stream = stream or io.StringIO()
+    render(report, stream)
+    return stream.getvalue()
+
+
+def test_a_report_has_errors_decisions_and_all_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     cells = [
         Cell(
             "net", "mlp", batch, "train", device, 2, predicted=predicted, measured=seen, low=predicted * 0.8,
@@ -21,37 +32,14 @@ def hand_made() -> Report:
         )
     ]  # fmt: skip
     failed = Cell("net", "mlp", 4096, "train", "cuda", 2, error="OutOfMemoryError: no", prediction_error="unknown")
-    return Report("2026-01-01", {"cpu": "x"}, "hand-made", (*cells, failed), {"gone": "not installed: y"})
-
-
-def text_of(report: Report) -> str:
-    stream = io.StringIO()
-    render(report, stream)
-    return stream.getvalue()
-
-
-def test_report_text_in_a_pipe() -> None:
-    shown = text_of(hand_made())
-    assert "\x1b" not in shown
-    assert "│" not in shown
+    report = Report("2026-01-01", {"cpu": "x"}, "hand-made", (*cells, failed), {"gone": "not installed: y"})
+    shown = text_of(report)
     lines = shown.splitlines()
     header = lines.index("Prediction error by device") + 1
-    assert lines[header].split("  ")[0] == "device"
-    cpu = lines[header + 1].split()
-    assert cpu[:2] == ["cpu", "2"]
-    assert cpu[2] == "37.9"  # |1/1.1 - 1| = 9.1 %, |1/3 - 1| = 66.7 %
+    assert lines[header + 1].split()[:3] == ["cpu", "2", "37.9"]  # |1/1.1 - 1| = 9.1 %, |1/3 - 1| = 66.7 %
     assert "Decisions on the device over 2 scenarios" in shown
     assert "net, batch 4096, train on cuda with 2 threads  OutOfMemoryError: no" in shown
     assert "gone     not installed: y" in shown
-
-
-def test_no_line_is_wider_than_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     monkeypatch.setenv("COLUMNS", "70")
-    stream = Terminal()
-    render(hand_made(), stream)
-    assert "Prediction error by device" in stream.getvalue()
-    assert max(map(len, stream.getvalue().splitlines())) <= 70 < max(map(len, text_of(hand_made()).splitlines()))
+    narrow = text_of(report, Terminal())
+    assert max(map(len, narrow.splitlines())) <= 70 < max(map(len, lines))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import statistics
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +14,13 @@ from torch import Tensor, nn
 
 from placer.calibration.measuring.step import Measurement
 from placer.calibration.suite import Entry
-from placer.calibration.validation import cells, record, run
+from placer.calibration.validation import record, run
 from placer.calibration.validation.cells import with_measurement
 from placer.calibration.validation.record import Cell, Report
 from placer.calibration.validation.run import main, replay, validate
 from placer.errors import CalibrationError, ProfileError, UnknownGPU
 
-from .made_up import measured, own_clock, profile, tiny
+from .made_up import measured, profile, tiny
 from .test_report import text_of
 
 RECORDS = Path(__file__).parents[3] / "calibration" / "records"
@@ -64,16 +62,6 @@ def test_a_real_network_end_to_end() -> None:
     assert train > 2 * infer >= 4 * 64 * (4 * 8 + 8)
 
 
-def test_the_model_runs_in_the_mode_of_its_cell() -> None:
-    seen: list[str] = []
-
-    def note(model: nn.Module, x: Tensor) -> None:
-        seen.append(f"{'train' if model.training else 'infer'} {torch.is_grad_enabled()}")
-
-    assert all(cell.measured for cell in measured(tiny(build=lambda: OneLayer(note))).cells)
-    assert set(seen) == {"train True", "infer False"}
-
-
 def test_what_fails_is_shown_with_its_reason() -> None:
     def build() -> nn.Module:
         raise ImportError("half installed")
@@ -102,46 +90,6 @@ def test_what_cannot_be_traced_is_measured_but_not_predicted() -> None:
     assert "as expected" in text_of(report)
 
 
-def test_failures_are_recorded_and_tried_again(tmp_path: Path) -> None:
-    path = tmp_path / "record.json"
-
-    def check(model: nn.Module, x: Tensor) -> None:
-        if x.shape[0] == 64:
-            raise RuntimeError("too\nlarge")
-
-    report = measured(tiny(build=lambda: OneLayer(check)), output=path)
-    errors = {(cell.batch, cell.mode): cell.error for cell in report.cells}
-    assert (errors[1, "train"], errors[64, "train"]) == (None, "RuntimeError: too large")
-    assert "TraceError" in (next(c.prediction_error for c in report.cells if c.batch == 64) or "")
-    assert all(cell.error is None for cell in measured(tiny(), output=path).cells)
-
-
-def test_every_visit_counts_and_their_medians_are_kept() -> None:
-    report = measured(tiny(batches=(1,)), visits=3, clock=time.perf_counter)
-    for cell in report.cells:
-        assert len(cell.visits) == 3
-        assert cell.measured == statistics.median(cell.visits)
-        assert cell.count >= 9
-        assert cell.p10 <= min(cell.visits) <= max(cell.visits) <= cell.p90
-
-
-def test_networks_are_visited_in_turn_and_predicted_before_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[str] = []
-    real = run.predicted_cells
-
-    def noted(entry: Entry, *rest: Any) -> list[Cell]:
-        order.append(f"predict {entry.name}")
-        return real(entry, *rest)
-
-    monkeypatch.setattr(run, "predicted_cells", noted)
-    networks = [tiny(name="first", batches=(1,)), tiny(name="second", batches=(1,))]
-    validate(
-        networks, profile(), ["cpu"], rounds=3, time_limit_per_cell=0.02, visits=2, clock=own_clock,
-        progress=lambda text: order.append(text.split(":")[0].split("/")[-1]) if "cells" in text else None,
-    )  # fmt: skip
-    assert order == ["2 first", "predict first", "2 second", "predict second", "2 first", "2 second"]
-
-
 def test_visits_are_compared_by_the_first_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     coming = iter([1.0, 4.0, 2.0])
 
@@ -153,20 +101,6 @@ def test_visits_are_compared_by_the_first_and_the_last(monkeypatch: pytest.Monke
     (found,) = validate([tiny(name="a", batches=(1,), modes=("infer",))], profile(), ["cpu"], visits=3).cells
     assert (found.measured, found.visits, found.count, found.repeatability) == (2.0, (1.0, 4.0, 2.0), 27, 2.0)
     assert (found.p10, found.p90) == pytest.approx((0.9, 4.4))
-
-
-def test_a_network_can_say_where_its_batches_live(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    real = cells.predict
-
-    def noted(*args: Any, **options: Any) -> Any:
-        asked.append(options["data"])
-        return real(*args, **options)
-
-    monkeypatch.setattr(cells, "predict", noted)
-    for own in (None, "device", "pinned"):
-        measured(tiny(modes=("infer",), batches=(1,), data=own))
-    assert asked == ["host", "device", "pinned"]
 
 
 def test_a_record_is_kept_and_gone_on_with(tmp_path: Path) -> None:
