@@ -19,15 +19,10 @@ from placer.pricing.compiled import (
     host_counts,
     not_priced,
     places_in_kernels,
-    traffic_seconds,
 )
-from placer.pricing.describe import fitted_features
-from placer.pricing.floors import roofline_parts
-from placer.pricing.work import Work
 from placer.profile import Profile, load
 from placer.tracing import trace
 from placer.workload import make_workload
-from tests import priced as made
 
 
 @pytest.fixture(scope="module")
@@ -141,32 +136,6 @@ def test_a_gpu_that_the_compiler_does_not_serve_keeps_the_eager_price(name: str,
     assert said in why if said and why else why is said
     prediction = predict(found, profile, devices=["cuda"])["cuda"]
     assert (prediction.priced.compilation is None) == (said is not None)
-
-
-def activation(n: float = 1e6) -> Work:
-    return Work("elementwise", "aten::relu", "float32", n, 8 * n, (n, 8 * n, n, n, 1e6, 1, 0, 0), (0,) * 8)
-
-
-def test_the_traffic_of_an_op_is_that_of_its_floor() -> None:
-    product, relu = made.matmul(64), activation()
-    learnt = {
-        "matmul": made.family([product], [0.0], made.FLAT),
-        "elementwise": replace(made.family([relu], [0.0], made.FLAT), feature_names=fitted_features("elementwise")),
-    }
-    fit = made.device(learnt)
-    parts = [2e-6, product.flops * 5e-11, product.bytes * 1e-10]
-    assert traffic_seconds(product, 1e-3, fit) == pytest.approx(1e-3 * parts[2] / sum(parts))
-    # An op of one instruction for each element is all traffic.
-    start = 2e-3 * 2e-6 / (2e-6 + 1e6 * 5e-11 + 8e6 * 1e-10)
-    assert traffic_seconds(relu, 2e-3, fit) == pytest.approx(2e-3 - start)
-    bounds = roofline_parts(product, made.device())
-    assert traffic_seconds(product, 1e-3, made.device()) == pytest.approx(1e-3 * bounds[2] / sum(bounds))
-
-
-def test_on_a_gpu_what_is_not_the_start_is_traffic() -> None:
-    gpu = replace(made.device(dispatch_seconds=2e-6), device="cuda")
-    assert traffic_seconds(activation(), 1e-3, gpu) == pytest.approx(998e-6)
-    assert traffic_seconds(activation(), 1e-6, gpu) == 0.0
 
 
 class Product(nn.Module):

@@ -188,17 +188,6 @@ def test_outputs_of_an_inference_stay_where_data_stay_unless_told_otherwise(
     assert_adds_up(found)
 
 
-def test_inference_brings_its_outputs_back() -> None:
-    step = on_accelerator(
-        priced([1e-6], [1e-6], mode="infer", outputs=(MEGABYTE,)), fit(sync_seconds=1e-5, **COPIES), data="host"
-    )
-    assert step.components["copy"] == pytest.approx(2e-3 + 2e-5)
-    assert step.components["sync"] == 0.0  # the wait is part of what a copy was timed with
-    assert_adds_up(step)
-    training = on_accelerator(priced([1e-6], [1e-6], outputs=(MEGABYTE,)), fit(**COPIES), data="host")
-    assert training.components["copy"] == 0.0
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_components_always_add_up(seed: int) -> None:
     import random
