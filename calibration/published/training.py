@@ -41,7 +41,7 @@ _QUANTILES = 0.0005
 
 
 class Net(nn.Module):
-    """One kind's network; see ``placer.pricing.gpu.network`` for how it is evaluated later."""
+    """One kind's network; see ``placer.pricing.gpu.device_model.Network`` for how it is evaluated later."""
 
     def __init__(self, kind: str, width: int, gpus: int, labels: int) -> None:
         super().__init__()

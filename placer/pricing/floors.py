@@ -197,7 +197,7 @@ def start_share(work: Work, fit: DeviceFit) -> float:
 
 
 def peak(work: Work, rates: Mapping[str, float], *, cpu: bool = True) -> float:
-    """FLOP/s of what the op runs in, measured or assumed: its dtype on the CPU, see ``precision`` on an accelerator."""
+    """FLOP/s of what the op runs in, measured or assumed: its dtype on the CPU, ``arithmetic`` on an accelerator."""
     dtype = work.dtype if cpu else arithmetic(work)
     return rates.get(f"flops/{dtype}") or rates["flops/float32"] * UNMEASURED_RATE.get(dtype, 1.0)
 

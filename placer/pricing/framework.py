@@ -43,8 +43,8 @@ ISSUE_RATIO = "issue_ratio"
 #: Name of the doubt of a host's pace in a fit's interval: the standard deviation of the log of what it takes.
 HOST_DOUBT = "host"
 
-#: Seconds of what runs around compiled code (see ``compiled_host``), which calibration does not learn. Measured on one
-#: CPU (docs/compiled.md): a call checks its guards and enters the compiled code, a training step goes through an
+#: Seconds of what runs around compiled code (see ``compiled.host_counts``), which calibration does not learn. Measured
+#: on one CPU (docs/compiled.md): a call checks its guards and enters the compiled code, a training step goes through an
 #: autograd function both ways, and the generated Python allocates results and calls kernels and libraries.
 COMPILED: Mapping[str, float] = {
     "compiled_call": 28e-6, "compiled_training": 200e-6, "compiled_kernel": 1.5e-6, "compiled_library": 1.5e-6,

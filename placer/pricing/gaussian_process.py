@@ -30,7 +30,7 @@ UNKNOWN_OP = -1
 _DOUBTED = 200
 
 #: The inverses that were found last, and how many are kept. CPUs whose numbers are scaled from one CPU's have the same
-#: points (``other_cpu``).
+#: points (``estimate.on_other_cpu``).
 _inverses: dict[tuple[object, ...], Array] = {}
 _KEPT = 96
 

@@ -26,7 +26,7 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 #: sources, residuals and networks tell.
 SIGMA: dict[Source, float] = {"physics": 0.55, "guess": math.log(3.0) / 1.645}
 #: What takes most of a step: starting ops (Python, the framework, launching kernels), copying batches, arithmetic,
-#: memory traffic, waiting for the device, or for the loader (see ``bounds.step_bounds``).
+#: memory traffic, waiting for the device, or for the loader (see ``floors.step_bounds``).
 Bound = Literal["launches", "transfer", "arithmetic", "memory", "waits", "loader"]
 #: The component that a measured step takes beyond the predicted ones; negative where the step is shorter.
 NOT_PREDICTED = "not predicted"
@@ -88,7 +88,7 @@ class Cost:
     step_seconds`` (None for a long run). ``one_time`` are the parts of ``one_time_seconds``: creating the ``context``,
     loading ``libraries``, ``first_calls`` and moving the ``weights``; ``assumed`` names those that nobody measured on
     this device. ``bounded_by`` says what takes most of a step; None for prices made by hand. ``watts`` is the electric
-    power of CPU and accelerator meanwhile, an estimate (see ``pricing.power``) where the caller gave none, and
+    power of CPU and accelerator meanwhile, an estimate (see ``predict.step_watts``) where the caller gave none, and
     ``dollars_per_hour`` the price that the caller gave; None where not known.
     """
 

@@ -1,15 +1,14 @@
 """Priced ops -> step time.
 
 The CPU has one clock: the time of the ops, plus the framework's own time between them (Python modules, autograd, the
-optimizer's loop). An accelerator has two: the host issues ops, and the device executes them behind a bounded queue. Its
-step lasts as long as the slower of the two, plus the time that the host waits.
+optimizer's loop). An accelerator has two: the host issues ops, and the device executes them in that order. Its step
+lasts as long as the slower of the two, plus the time that the host waits.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from placer.pricing.contention import waiting_seconds
@@ -22,71 +21,43 @@ from placer.profile import DeviceFit
 from placer.tracing import CHECKS, COUNTS, READS
 from placer.workload import Loading, outputs_stay
 
-#: Kernels that a queue of CUDA holds before the host blocks: the most that wait or run in profiler traces of a V100.
-QUEUE_DEPTH = 1022
-
 
 class ScheduleItem(NamedTuple):
     """What the host does next. Times in seconds.
 
-    It takes ``issue`` to put ``kernels`` kernels, evenly spread over it, into the device's queue, which executes them
-    in ``device``. Where it ``waits``, it waits next until the device is done. ``alone`` is what host and device take
-    after that, with nothing else going on: a wait's return, a copy that blocks the host.
+    It takes ``issue`` to issue ``kernels`` kernels, evenly spread over it, which the device executes in ``device``.
+    Where it ``waits``, it waits next until the device is done. ``alone`` is what host and device take after that, with
+    nothing else going on: a wait's return, a copy that blocks the host.
     """
 
     issue: float = 0.0
     device: float = 0.0
-    kernels: int = 1
+    kernels: float = 1.0
     waits: bool = False
     alone: float = 0.0
 
 
 @dataclass
 class Clocks:
-    """Both clocks, in seconds.
+    """Both clocks, in seconds. The device executes kernels in the order in which the host issues them."""
 
-    ``launch`` is the time from a kernel's issue to its start on an idle device, ``depth`` the number of kernels that
-    the queue holds.
-    """
-
-    launch: float = 0.0
     host: float = 0.0
     device: float = 0.0
-    depth: int = QUEUE_DEPTH
-    #: When the kernels that were issued last end, up to a queue full of them.
-    ends: deque[float] = field(default_factory=deque)
 
-    def play(self, *items: ScheduleItem) -> tuple[float, float]:
-        """Advance both clocks by items in order.
+    def play(self, item: ScheduleItem) -> tuple[float, float]:
+        """Advance both clocks by an item. Returns when its first kernel starts and when its last one ends."""
+        start = max(self.host + item.issue / item.kernels, self.device)
+        self.host += item.issue
+        end = start
+        if item.device > 0.0:
+            # The last kernel starts once it is issued, or once those before it have ended.
+            end = self.device = max(start + item.device, self.host + item.device / item.kernels)
+        if item.waits:
+            self.host = self.device = max(self.host, self.device) + item.alone
+        else:
+            self.host += item.alone
+        return start, end
 
-        Returns when the first kernel of the last one starts, and when all of its kernels are issued.
-        """
-        host, device, launch, depth, ends = self.host, self.device, self.launch, self.depth, self.ends
-        first = issued = host
-        for issue, seconds, kernels, waits, alone in items:
-            if seconds <= 0.0:
-                first = host = host + issue
-            else:
-                each, busy, left = issue / kernels, seconds / kernels, kernels
-                while left:  # this loop runs some thousand times a step: neither range nor max
-                    if len(ends) >= depth:
-                        room = ends.popleft()
-                        host = room if room > host else host
-                    host += each
-                    start = host + launch
-                    start = start if start > device else device
-                    if left == kernels:
-                        first = start
-                    device = start + busy
-                    ends.append(device)
-                    left -= 1
-            issued = host
-            if waits:
-                host = device = max(host, device) + alone
-            else:
-                host += alone
-        self.host, self.device = host, device
-        return first, issued
 
 #: Names under which a fit stores the seconds to issue a call, to issue an update besides the calls in it, and to issue
 #: each kernel of a recurrent op, or each time step of one that runs op by op. ``/`` and an op or a family may follow.
@@ -146,8 +117,6 @@ def issued_as(work: Work) -> str:
 def _of(work: Work, what: str, framework: Mapping[str, float], otherwise: float) -> float:
     return framework.get(f"{what}/{issued_as(work)}", framework.get(f"{what}/{work.family}", otherwise))
 
-#: Kernels of a step that are played one by one, at most: of a step in more of them, each stands for several.
-MOST_KERNELS = 100_000
 #: What the host does next: a label, the number of the call or -1, and the item.
 Entry: TypeAlias = tuple[str, int, ScheduleItem]
 
@@ -207,14 +176,14 @@ def on_accelerator(
     priced: PricedTrace, fit: DeviceFit, *, data: str, outputs: str | None = None, loading: Loading | None = None,
     spans: list[Span] | None = None,
 ) -> StepTime:  # fmt: skip
-    """Two clocks, run for several steps so that a full queue takes effect; the last step counts.
+    """Two clocks, for two steps that follow each other: the host issues the second while the device is still busy.
 
     ``compute`` is the device's busy time, ``dispatch`` the time that the device idles because the host is late,
     ``copy`` and ``sync`` the time that the host waits while nothing else runs, ``loading`` what the step takes longer
     because the host loads a batch. ``spans`` gets what both clocks do.
     """
     schedule, copy = accelerator_schedule(priced, fit, data=data, outputs=outputs)
-    step = total = played(schedule, fit, spans)
+    step = total = played(schedule, spans)
     busy = sum(priced.seconds)
     copy = min(copy, max(step - busy, 0.0))
     waits = priced.trace.syncs + sum(waits_inside(priced))
@@ -222,29 +191,34 @@ def on_accelerator(
     components = {"compute": busy, "dispatch": step - busy - copy - sync, "copy": copy, "sync": sync}
     if loading is not None:
         loads: Entry = ("loading", -1, ScheduleItem(alone=loading.seconds))
-        total = max(step, loading.seconds) if loading.overlapped else played([loads, *schedule], fit)
+        total = max(step, loading.seconds) if loading.overlapped else played([loads, *schedule])
         components["loading"] = total - step
     return StepTime(total, components)
 
 
-def played(schedule: Sequence[Entry], fit: DeviceFit, spans: list[Span] | None = None) -> float:
-    """Seconds of the last of several steps; ``spans`` gets what both clocks do in it."""
-    clocks = Clocks(launch=fit.rates.get("launch_seconds", 0.0))
-    items = [item for _, _, item in schedule]
-    marks: list[float] = []
-    done: list[Span] = []
-    for _ in range(3):
-        done = []
+def played(schedule: Sequence[Entry], spans: list[Span] | None = None) -> float:
+    """Seconds of the second of two steps; ``spans`` gets what both clocks do in the first."""
+    clocks = Clocks()
+    first = _advance(clocks, schedule, spans)
+    return _advance(clocks, schedule) - first
+
+
+def _advance(clocks: Clocks, schedule: Sequence[Entry], spans: list[Span] | None = None) -> float:
+    """When both clocks have done all of a schedule."""
+    for label, call, item in schedule:
+        issued = clocks.host
+        start, end = clocks.play(item)
         if spans is None:
-            clocks.play(*items)
-        else:
-            for label, call, item in schedule:
-                done += _spans(label, call, item, *clocks.play(item), clocks)
-        marks.append(max(clocks.host, clocks.device))
-    if spans is not None:
-        origin = min((span.start for span in done), default=0.0)
-        spans.extend(replace(span, start=span.start - origin) for span in done)
-    return marks[-1] - marks[-2]
+            continue
+        if call >= 0:
+            spans.append(Span("host", "", issued, item.issue, call))
+        if item.device > 0.0:
+            spans.append(Span("device", label, start, end - start, call))
+        elif label:
+            spans.append(Span("host", label, clocks.host - item.alone, item.alone))
+        if call >= 0 and item.waits:
+            spans.append(Span("host", "sync", clocks.host - item.alone, item.alone))
+    return max(clocks.host, clocks.device)
 
 
 def accelerator_schedule(
@@ -267,8 +241,6 @@ def accelerator_schedule(
     elif inward:
         schedule.append(("copy in", -1, ScheduleItem(waits=True, alone=inward)))
     kernels = priced.kernels or (1.0,) * len(trace.calls)
-    share = min(MOST_KERNELS / max(sum(kernels), 1.0), 1.0)
-    whole = {number: max(round(share * number), 1) for number in set(kernels)}
     left = trace.syncs
     rows = zip(trace.calls, priced.host_seconds, priced.seconds, kernels, waits_inside(priced), strict=True)
     for number, (call, issue, seconds, run, unseen) in enumerate(rows):
@@ -279,7 +251,7 @@ def accelerator_schedule(
             inside, waits = True, waits + unseen
         if waits and not inside:  # ``.cpu()`` before the call
             schedule.append(("sync", -1, ScheduleItem(waits=True, alone=waits * sync)))
-        item = ScheduleItem(issue + spread, seconds, whole[run], inside, waits * sync if inside else 0.0)
+        item = ScheduleItem(issue + spread, seconds, max(run, 1.0), inside, waits * sync if inside else 0.0)
         schedule.append(("", number, item))
     if not trace.calls:
         schedule.append(("", -1, ScheduleItem(spread or rates.get("dispatch_seconds", 0.0))))
@@ -297,17 +269,3 @@ def waits_inside(priced: PricedTrace) -> tuple[float, ...]:
         work.effort.waits if work.effort is not None and not call.syncs and work.family != "view" else 0.0
         for call, work in zip(priced.trace.calls, priced.works, strict=True)
     )
-
-
-def _spans(label: str, call: int, item: ScheduleItem, first: float, issued: float, clocks: Clocks) -> Iterator[Span]:
-    """What both clocks did for an item, given when its first kernel started and when all were issued."""
-    if call >= 0:
-        yield Span("host", "", issued - item.issue, item.issue, call)
-        if item.device > 0.0:
-            yield Span("device", "", first, clocks.ends[-1] - first, call)
-        if item.waits:
-            yield Span("host", "sync", clocks.host - item.alone, item.alone)
-    elif item.device > 0.0:
-        yield Span("device", label, first, item.device)
-    elif label:
-        yield Span("host", label, clocks.host - item.alone, item.alone)

@@ -9,9 +9,8 @@ import torch
 from described import spec, traced, work
 from torch import Tensor, nn
 
-from placer.pricing import Residence, Work, describe_step, device_model, gpu_profile, host_seconds, predict
+from placer.pricing import Residence, Work, device_model, gpu_profile, host_seconds, predict
 from placer.pricing.gpu.apple import FITTED, LACKING, ON_CPU, AppleModel, host_factor, missing_op, mps_host
-from placer.pricing.gpu.physics import rows_of
 from placer.profile import find_gpu, knowledge
 from placer.tracing import trace
 from placer.workload import make_workload
@@ -42,17 +41,6 @@ def test_products_reach_what_was_published_of_an_m1_pro(dtype: str, tflops: floa
     assert 2.0 * 4096**3 / seconds("M1 Pro", product(4096, dtype)) == pytest.approx(tflops * 1e12, rel=0.15)
 
 
-def test_an_m5_multiplies_half_precision_faster_than_its_float32() -> None:
-    """ml-explore/mlx#3196: 7.6 TFLOP/s at 1280, above its float32 peak."""
-    assert seconds("M5", product(1280)) > 1.5 * seconds("M5", product(1280, "bfloat16"))
-    assert 2.0 * 1280**3 / seconds("M5", product(1280, "bfloat16")) > find_gpu("M5").float32_tflops * 1e12
-
-
-def test_large_ops_follow_the_memory_and_small_ones_do_not() -> None:
-    assert seconds("M4", relu(10**8)) / seconds("M4 Max", relu(10**8)) == pytest.approx(546 / 120, rel=0.02)
-    assert seconds("M4", relu(10)) == pytest.approx(seconds("M4 Max", relu(10)), rel=1e-3)
-
-
 def test_an_op_whose_result_is_wanted_takes_far_longer_than_one_inside_a_step() -> None:
     step = trace(make_workload(nn.ReLU(), (64, 64), mode="infer", data="device"))
     profile = gpu_profile("M4 Max")
@@ -76,21 +64,6 @@ def test_a_gru_is_issued_op_by_op(length: int, batch: int, hidden: int, publishe
     assert host_seconds(op, framework) > 5.0 * host_seconds(lstm, framework)
 
 
-def test_tensors_are_updated_one_after_the_other_unless_fused() -> None:
-    _, framework = mps_host(find_gpu("M2"))
-    layer = nn.Linear(4, 4, bias=False)
-    (plain,), (fused,) = (
-        [w for w in works_of(layer, torch.optim.Adam(layer.parameters(), fused=flag)) if w.family == "optimizer"]
-        for flag in (False, True)
-    )
-    assert host_seconds(plain, framework) > 5.0 * host_seconds(fused, framework)
-    assert seconds("M2", plain) > 5.0 * seconds("M2", fused)
-
-
-def works_of(layer: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Work, ...]:
-    return describe_step(trace(make_workload(layer, (2, 4), mode="train", optimizer=optimizer)).on("mps"))
-
-
 def test_the_host_is_the_chips_own_cpu() -> None:
     chips = ("M1", "M2", "M3", "M4", "M5", "M5 Max")
     factors = [host_factor(find_gpu(chip)) for chip in chips]
@@ -106,10 +79,6 @@ def test_prices_say_what_they_rest_on() -> None:
     assert model("M5").price(ops)[2] == ["learnt", "learnt", "learnt", "physics"]
     assert (model("M3").provenance, model("M5").provenance) == ("published", "data sheet")
     assert (knowledge("Apple M3"), knowledge("Apple M5")) == ("published (MPS)", "data sheet")
-
-
-def test_views_are_free() -> None:
-    assert model("M3").price([work("aten::view", [spec(4)], [spec(2, 2)], view=True)])[0] == [0.0]
 
 
 class Eigenvalues(nn.Module):
@@ -132,11 +101,3 @@ def test_what_falls_back_is_copied_there_and_back() -> None:
     wait = gpu_profile("M2").fit("mps").rates["sync_seconds"]
     assert seconds("M2", eigh) > 2.0 * wait > 2.0 * seconds("M2", product(8))
     assert not LACKING & ON_CPU
-
-
-def test_constants_change_the_edition() -> None:
-    sheet = find_gpu("M3")
-    assert AppleModel(sheet).edition == model("M3 Max").edition
-    slower = AppleModel(sheet, {**FITTED, "share/elementwise": 0.1})
-    assert slower.edition != AppleModel(sheet).edition
-    assert slower.seconds(relu(10**6), rows_of(relu(10**6))) > seconds("M3", relu(10**6))

@@ -18,7 +18,7 @@ from sklearn.gaussian_process.kernels import Matern
 from placer.errors import ProfileError
 from placer.pricing import PUBLISHED, CostModel, Work, fitted_features, floor_amounts, foreign_family, inputs_of, peak
 from placer.pricing.describe import on_accelerator, op_label
-from placer.pricing.floors import allows_tf32, arithmetic, floor_parts, floor_seconds, roofline_parts, roofline_seconds
+from placer.pricing.floors import allows_tf32, arithmetic, floor_seconds, roofline_parts, roofline_seconds
 from placer.pricing.gaussian_process import UNKNOWN_OP, Residual, with_weights
 from placer.pricing.gpu import edition
 from placer.pricing.op_table import Effort
@@ -200,32 +200,6 @@ def test_an_op_in_a_layout_that_was_not_seen_costs_what_it_does_in_others(dtype:
     seconds, _, sources = CostModel(fit).price_works([plain, rows, other])
     assert seconds[0] == seconds[1] != pytest.approx(seconds[2], rel=0.5)
     assert sources == ["calibrated"] * 3
-
-
-def test_the_residual_holds_for_what_is_neither_arithmetic_nor_loops_beginning_anew() -> None:
-    told = {"latency": 1e-6, "flops": 1e-10, "bytes": 1e-10, "arithmetic_told": 1.0}
-    relu, mish = activation("aten::relu", 10**6, 1), activation("aten::mish", 10**6, 40)
-    assert [floor_parts(work, device(), told)[1] for work in (relu, mish)] == [1.0, pytest.approx(801 / 4801)]
-    assert floor_parts(activation("aten::lgamma", 10**6, 1e6), device(), told)[1] == 0.05
-    learnt = replace(family([relu, mish], [math.log(2.0)] * 2, told), feature_names=fitted_features("elementwise"))
-    fit = device({"elementwise": learnt})
-    (memory, evaluated), (doubt, less), _ = CostModel(fit).price_works([relu, mish])
-    assert memory == pytest.approx(2 * floor_seconds(relu, fit, told), rel=1e-3)
-    assert evaluated == pytest.approx(2 ** (801 / 4801) * floor_seconds(mish, fit, told), rel=1e-3)
-    assert doubt < 0.01 < less  # the floor of arithmetic has an error of its own
-    patches = activation("aten::clone", 9000, 1, 3.0, 9.0)  # 2,999 new loops in 999 new blocks
-    told = {"latency": 1e-6, "bytes": 1e-10, "restarts": 1e-9, "core_blocks": 2e-9, "loops_told": 1.0}
-    loops, rest = 2999e-9 + 999 * 2e-9, 1e-6 + 72_000e-10
-    assert floor_parts(patches, device(), told) == (pytest.approx(loops + rest), pytest.approx(rest / (loops + rest)))
-    assert floor_parts(patches, device(), {**told, "loops_told": 0.0})[1] == 1.0  # as earlier versions fitted it
-
-
-def test_far_from_every_sample_only_the_floor_is_left() -> None:
-    fit = device({"matmul": family([matmul(16)], [math.log(3.0)], FLAT)})
-    huge = replace(matmul(16), flops=1e60, bytes=1e60, sizes=(*(1e30,) * 8, 1e60, 1, 0, 0))
-    (seconds,), (sigma,), (source,) = CostModel(fit).price_works([huge])
-    assert (source, sigma > 0.9) == ("extrapolated", True)
-    assert seconds == pytest.approx(floor_seconds(huge, fit, FLAT), rel=0.1)
 
 
 def test_a_trace_is_priced_call_by_call() -> None:

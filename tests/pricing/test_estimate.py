@@ -18,7 +18,6 @@ from placer.pricing import (
     CLASSES,
     CpuSpeeds,
     estimated_profile,
-    gpu_profile,
     nearest_profile,
     on_other_cpu,
     on_sheet,
@@ -79,15 +78,6 @@ def test_every_part_of_a_step_follows_its_own_speed(intel: Profile) -> None:
     assert seconds(weak, small) / seconds(intel, small) < 1.2
 
 
-def test_more_threads_than_were_measured_are_less_sure(intel: Profile) -> None:
-    widths = []
-    for threads in (2, 4, 16):
-        found = on_other_cpu(intel, speeds_of(intel), threads=threads)
-        assert found.threads("cpu") == (threads,)
-        widths.append(found.fit("cpu").interval["base"])
-    assert widths[0] < widths[1] == widths[2]
-
-
 def test_a_reading_beside_other_programs_makes_a_step_less_sure_and_no_other(intel: Profile) -> None:
     of = step(64, 64, 8, rows=32)
     quiet, loaded = (on_other_cpu(intel, speeds_of(intel, doubt=doubt), threads=2) for doubt in (0.0, 0.6))
@@ -95,30 +85,6 @@ def test_a_reading_beside_other_programs_makes_a_step_less_sure_and_no_other(int
     before, after = (predict(of, found, devices=("cpu",), threads=2)["cpu"] for found in (quiet, loaded))
     assert math.log(after.high / before.high) > 0.5
     assert math.log(before.low / after.low) > 0.5
-
-
-def test_a_gpu_is_less_sure_where_it_waits_for_a_host_that_was_read_beside_other_programs(intel: Profile) -> None:
-    widths = {}
-    for doubt in (0.0, 0.6):
-        host = on_other_cpu(intel, speeds_of(intel, doubt=doubt), threads=2)
-        for name, of in (("waits", step(8, 8, rows=4)), ("computes", step(8192, 8192, rows=8192))):
-            found = predict(of, gpu_profile("T4", host), devices=("cuda",), data="device")["cuda"]
-            widths[name, doubt] = math.log(found.high / found.low)
-    assert widths["waits", 0.6] > 2.0 * widths["waits", 0.0]
-    assert widths["computes", 0.6] == pytest.approx(widths["computes", 0.0])
-
-
-def test_other_numbers_of_threads_than_were_measured_are_priced_as_near_ones(intel: Profile) -> None:
-    large = step(512, 512, 512, rows=512)
-    alone = replace(intel, fits=(intel.fit("cpu", 1),))
-    two = on_other_cpu(alone, speeds_of(intel), threads=2)
-    assert seconds(two, large) == pytest.approx(seconds(intel, large), rel=0.3)
-    by_threads = []
-    for threads in (1, 2, 4, 8, 16):
-        flops = intel.fit("cpu", 1).rates["flops/float32"] * threads
-        found = on_other_cpu(alone, speeds_of(intel, flops_per_second=flops), threads=threads)
-        by_threads.append(predict(large, found, devices=("cpu",), threads=threads)["cpu"].step_seconds)
-    assert by_threads == sorted(by_threads, reverse=True)
 
 
 @pytest.mark.parametrize(("facts", "expected"), [
@@ -153,14 +119,6 @@ def test_a_named_cpu_is_a_core_of_its_kind_scaled_to_its_sheet(kind: str) -> Non
         assert 1.2 < slow / fast < 2.3
 
 
-def test_a_named_cpu_issues_to_a_gpu_as_the_reference_host_does() -> None:
-    named = on_sheet(find_cpu("Xeon 8375C"), 8)
-    beside, usual = (gpu_profile("T4", cpu).fit("cuda").framework for cpu in (named, None))
-    issued = [name for name in usual if name.startswith("host")]
-    assert len(issued) > 20
-    assert [beside[name] for name in issued] == [usual[name] for name in issued]
-
-
 def read_as(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
     """The speed of this CPU, without the new process that reads it."""
     speeds = replace(CpuSpeeds(1e-6, 2e11, 3e10, 1e11, 2e10, region_seconds=2e-6), **changed)
@@ -175,12 +133,6 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
     monkeypatch.setattr(machine, "fingerprint", lambda: {**FACTS, "accelerators": [{**GPU, **changed}]})
 
 
-def test_how_the_speed_was_read_is_said_with_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    read_as(monkeypatch, doubt=0.6, note="read beside other programs")
-    monkeypatch.setattr(machine, "fingerprint", lambda: {**FACTS, "accelerators": []})
-    assert estimated_profile(None, WHY, 2).warnings[1:] == ("read beside other programs",)
-
-
 @pytest.mark.parametrize(("name", "provenance"), [("Tesla T4", "published"), ("NVIDIA GeForce GTX 1650", "data sheet")])
 def test_an_accelerator_is_found_by_the_name_that_its_driver_gives(
     name: str, provenance: str, monkeypatch: pytest.MonkeyPatch
@@ -192,13 +144,6 @@ def test_an_accelerator_is_found_by_the_name_that_its_driver_gives(
     assert (found.devices(), found.estimated, found.complete) == (("cpu", "cuda"), True, True)
     priced = predict(step(64, 64, rows=8), found, devices=found.devices(), threads=2)
     assert {device: p.provenance for device, p in priced.items()} == {"cpu": "published", "cuda": provenance}
-
-
-def test_what_a_driver_reports_tells_gpus_of_one_name_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = "NVIDIA GeForce RTX 2060"
-    for facts, gpu in (({"memory_bytes": 6 * 2**30}, shared), ({"memory_bytes": 0, "sms": 34}, f"{shared} 12GB")):
-        with_gpu(monkeypatch, name=shared, **facts)
-        assert estimated_profile(None, WHY, 2).fit("cuda").gpu == gpu
 
 
 def test_a_slice_of_a_card_is_slower_than_the_card(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from placer.pricing import Context, CostModel, Work, describe
-from placer.pricing.many_cores import Cut, cut_of, share_of, shared_seconds
+from placer.pricing.many_cores import Cut, cut_of, shared_seconds
 from placer.profile import Cores, load
 from placer.profile.profile import DeviceFit
 from placer.tracing import trace
@@ -120,23 +120,6 @@ def test_large_ops_become_faster_with_every_core_but_no_faster_than_all_of_them(
     assert [alone, *times] == sorted([alone, *times], reverse=True)
     assert alone / times[-1] < 32.0  # a share of the operands may fit a nearer cache
     assert seconds(of, shared_by(16, scaling=0.7)) > times[-1]
-
-
-def test_a_share_of_a_product_is_a_tile_and_reads_both_sides() -> None:
-    of = work(torch.mm, torch.rand(1024, 512), torch.rand(512, 1024))
-    share = share_of(of, 16)
-    assert share.flops == of.flops / 16
-    assert share.sizes[1:4] == (256.0, 256.0, 512.0)
-    assert share.bytes == pytest.approx(4 * (256 * 512 * 2 + 256 * 256))
-
-
-def test_a_share_of_one_image_has_fewer_channels_and_positions() -> None:
-    of = work(lambda x, w: F.conv2d(x, w), torch.rand(1, 64, 18, 18), torch.rand(256, 64, 3, 3))
-    share = share_of(of, 16)
-    batch, cin, cout, groups, kernel, positions = share.sizes[:6]
-    assert (batch, cin, groups, kernel) == (1.0, 64.0, 1.0, 9.0)
-    assert share.flops == pytest.approx(2 * batch * cin * cout * kernel * positions)
-    assert share.sizes[7] == pytest.approx(of.sizes[7] * cout / 256)
 
 
 def test_what_no_cache_holds_takes_as_long_as_all_channels_need() -> None:

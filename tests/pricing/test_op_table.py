@@ -37,10 +37,6 @@ def test_an_op_that_is_not_in_the_table_says_so() -> None:
     assert effort(call("mine::relu_of_my_own", (4,))) is None
 
 
-def test_an_op_in_place_is_the_same_op() -> None:
-    assert effort(call("aten::relu_", (4,)), 4.0, 32.0) == effort(call("aten::relu", (4,)), 4.0, 32.0)
-
-
 @pytest.mark.parametrize("gpu", ["A100", "T4", "RTX 3090", "H100"])
 def test_no_gpu_of_the_catalog_prices_a_large_op_below_its_bound(gpu: str) -> None:
     """But for what L2 may hold from one op to the next. A kernel takes a microsecond at the least."""

@@ -24,8 +24,8 @@ from placer.pricing import (
     framework_seconds,
     gpu_profile,
 )
-from placer.pricing.floors import op_parts, step_bounds
-from placer.pricing.framework import BACKWARD, DISTANCES, FORWARD, SCALES, UPDATE, distance_shares
+from placer.pricing.floors import step_bounds
+from placer.pricing.framework import BACKWARD, FORWARD, SCALES, UPDATE
 from placer.pricing.predict import (
     CPU_FULL,
     CPU_IDLE,
@@ -77,21 +77,6 @@ def test_what_the_framework_is_counted_by() -> None:
     assert paid == pytest.approx(14e-6)
 
 
-def test_code_is_evicted_by_what_runs_between() -> None:
-    """Steps follow each other: what ran once waits for all the others, what runs in a row waits for nothing."""
-    between = (DISTANCES[1] * DISTANCES[2]) ** 0.5  # half of what empties the second cache, all of the first
-    once, row, other = distance_shares(["a", "b", "b", "b", "c"], [0.0, 0.0, 0.0, 0.0, between])[::2]
-    assert once == pytest.approx((1.0, 0.5, 0.0))
-    assert row == other == (0.0, 0.0, 0.0)  # its own time evicts nothing of it
-    calls = tuple(OpCall(f"aten::{name}", (), ()) for name in ("relu", "exp"))
-    step = Trace(calls, "train", (), (), (), (), python_calls=10)
-    for scale in SCALES:  # functions are as far away as the ops they stand around
-        far, near = (framework_counts(step, [seconds, 0.0]) for seconds in (1.0, 0.0))
-        names = [f"{what}_reuse_distance_{scale}" for what in ("op", "recorded_op", "call")]
-        assert [far[name] for name in names] == [1.0, 1.0, 5.0]
-        assert [near[name] for name in names] == [0.0, 0.0, 0.0]
-
-
 # --- what bounds ops and steps ------------------------------------------------------------------------------------
 
 
@@ -110,11 +95,6 @@ class Reads(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x * float(x.sum())
-
-
-class Mixed(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return (x @ x) + x
 
 
 OUT = {"copy/d2h/pageable/bytes_per_second": 1e13}
@@ -145,19 +125,6 @@ def test_a_step_is_bounded_by(
     parts = compute_parts(found.priced, found.priced.fit)
     assert sum(parts.values()) == pytest.approx(found.components["compute"])
     assert (parts["optimizer"] > 0.0) == (mode == "train")
-
-
-def test_a_large_product_is_arithmetic_a_large_sum_memory_and_a_tiny_op_overhead(handmade_profile: Profile) -> None:
-    names = ("overhead", "arithmetic", "memory")
-    for size, expected in ((1024, {"mm": "arithmetic", "add": "memory"}), (2, {"mm": "overhead", "add": "overhead"})):
-        found = priced(Mixed(), (size, size), "infer", handmade_profile).priced
-        works = zip(found.trace.calls, found.works, strict=True)
-        for call, work in works:
-            parts = op_parts(work, 3.0, handmade_profile.fit("cpu"))
-            assert sum(parts) == pytest.approx(3.0)
-            name = call.op.removeprefix("aten::")
-            if name in expected:
-                assert parts[names.index(expected[name])] > 1.5
 
 
 # --- predictions --------------------------------------------------------------------------------------------------
@@ -330,9 +297,9 @@ GOLDEN: dict[str, tuple[float, float, float]] = {
     "amd-epyc-avx512-2-core": (0.00229204655, 0.00262458131, 0.00300536089),
     "amd-epyc-avx512-2-core-busy": (0.00283793149, 0.003928509, 0.00543818024),
     "intel-xeon-avx512-2-core": (0.00247277115, 0.00290799441, 0.0034198197),
-    "Tesla T4": (0.0006358512462, 0.0009298322526, 0.0013597331500),
-    "NVIDIA A100-SXM4-80GB": (0.0006270170887, 0.0008031994453, 0.0010288863901),
-    "Apple M1 Pro": (0.0010747082901, 0.0018785518443, 0.0032836417698),
+    "Tesla T4": (0.0006300113140, 0.0009228322526, 0.0013517524963),
+    "NVIDIA A100-SXM4-80GB": (0.0006215429093, 0.0007961994453, 0.0010199353049),
+    "Apple M1 Pro": (0.0010714975758, 0.0018735518443, 0.0032759725488),
 }
 
 

@@ -84,13 +84,10 @@ LAYERS: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...], float, floa
     "linear": (lambda: dynamic(nn.Linear(64, 32)), (3, 5, 64), 15 * 2048, 2048, 0),
     "half": (lambda: dynamic(nn.Linear(64, 32), torch.float16), (15, 64), 15 * 2048, 2048, 0),
     "lstm": (lambda: dynamic(nn.LSTM(8, 16, 2)), (5, 3, 8), 15 * 64 * (24 + 32), 64 * (24 + 32), 10),
-    "batch first": (lambda: dynamic(nn.LSTM(8, 16, batch_first=True)), (3, 5, 8), 15 * 64 * 24, 64 * 24, 5),
     "gru": (
         lambda: dynamic(nn.GRU(8, 16, 2, bidirectional=True)), (5, 3, 8), 15 * 48 * (48 + 96), 48 * (48 + 96), 20
     ),
     "lstm cell": (lambda: dynamic(nn.LSTMCell(8, 16)), (3, 8), 3 * 64 * 24, 64 * 24, 1),
-    "gru cell": (lambda: dynamic(nn.GRUCell(8, 16)), (3, 8), 3 * 48 * 24, 48 * 24, 1),
-    "rnn cell": (lambda: dynamic(nn.RNNCell(8, 16)), (3, 8), 3 * 16 * 24, 16 * 24, 1),
     "static linear": (lambda: static(nn.Linear(64, 32), (3, 64)), (3, 64), 3 * 2048, 2048, 0),
     "convolution": (
         lambda: static(nn.Conv2d(4, 8, 3, stride=2, padding=1), (2, 4, 8, 8)), (2, 4, 8, 8), 32 * 8 * 36, 0, 0

@@ -97,16 +97,6 @@ def test_speeds_that_cannot_be_read_are_measured_again(damage: Any, intel: Profi
     assert speeds_path().read_text() == text
 
 
-def test_a_home_that_cannot_be_written_costs_only_the_next_measurement(
-    intel: Profile, reads: Readings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("PLACER_HOME", str(tmp_path / "file"))
-    taken = reads(QUIET)
-    assert cpu_speeds(FACTS, intel, 2) == cpu_speeds(FACTS, intel, 2)
-    assert len(taken) == 2
-
-
 def test_a_speed_that_cannot_be_read_is_the_nearest_machines_or_the_last_one(intel: Profile, reads: Readings) -> None:
     reads(NotRead("no memory is left"), loaded(0.4), NotRead("no memory is left"))
     first, *others = [cpu_speeds(FACTS, intel, 2) for _ in range(3)]

@@ -2,7 +2,7 @@
 
     seconds = kernels x launch + physics x exp(learnt), as far as that is believed
 
-The physics are in ``physics``, the learnt part is a small network per kind of kernel (``network``), fitted by
+The physics are in ``physics``, the learnt part is a small network per kind of kernel (``Network``), fitted by
 ``placer.calibration.published`` to published operator and step times. Without a network the physics stand alone.
 """
 

@@ -9,13 +9,11 @@ import pytest
 
 from placer.calibration.fitting.accelerator import (
     LEAST_UPDATES,
-    catalog_gpu,
     contradictions,
     fit_accelerator,
     issue_seconds,
     kernel_counts,
 )
-from placer.calibration.fitting.family import ops_by_family
 from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.errors import ProfileError
 from placer.pricing import (
@@ -26,7 +24,6 @@ from placer.pricing import (
     framework_seconds,
     host_seconds,
     kernels_of,
-    op_label,
 )
 
 from .made_up import RATES, steps
@@ -60,14 +57,6 @@ def test_many_steps_show_what_the_host_does_between_ops() -> None:
     assert between_ops(5, None) == {}  # too few show nothing by themselves
     # A clock that stands still between the ops is not taken for a CPU's costs.
     assert max(between_ops(200, {name: 1e3 * cost for name, cost in ON_CPU.items()}).values()) < 1e-4
-
-
-def test_few_steps_show_at_what_pace_it_does_what_it_does_on_the_cpu() -> None:
-    found = between_ops(16, {**ON_CPU, "python_call": 1.2 * ON_CPU["python_call"]})
-    unseen = host_bound(50, 6)
-    ratios = [framework_seconds(s.counts, found) / (PACE * framework_seconds(s.counts, ON_CPU)) for s in unseen]
-    assert 0.9 < min(ratios) <= max(ratios) < 1.1
-    assert found["training_step"] == pytest.approx(PACE * ON_CPU["training_step"], rel=0.15)  # none was measured
 
 
 def updated(optimizer: str, whole: float, each: float, *sizes: int, fused: bool = False) -> list[StepObservation]:
@@ -144,16 +133,6 @@ def test_a_recurrent_op_takes_the_host_a_call_and_a_time_for_each_kernel() -> No
     assert "host_kernel/aten::gru" not in issue_seconds(some[:3])  # too few
 
 
-def test_samples_of_an_accelerator_are_those_its_kernels_see() -> None:
-    (step,) = steps(1, 3)
-    one = step.ops[0]
-    odd = replace(one, op=f"{one.op}.number", dtype="float32+bool", features=(*one.features[:-1], 1.0))  # its first
-    for device, changed in (("cpu", False), ("cuda", True)):
-        ((found,),) = ops_by_family([replace(step, device=device, ops=(odd,))]).values()
-        assert (op_label(found.op.work()) == one.op) is changed
-        assert (found.op.features[-1] == 0.0) is changed
-
-
 def on_t4(factor: float) -> list[StepObservation]:
     """Steps whose ops take ``factor`` times what is known of a T4, a thousand times as large as the made-up ones."""
     found = []
@@ -165,25 +144,12 @@ def on_t4(factor: float) -> list[StepObservation]:
     return found
 
 
-def test_the_catalog_is_asked_by_the_drivers_name() -> None:
-    for name, expected in (("Tesla T4", "Tesla T4"), ("NVIDIA T4", "Tesla T4"), ("cuda", ""), ("", "")):
-        accelerators = [{"device": "cuda:1", "name": "Tesla V100-SXM2-32GB"}, {"device": "cuda", "name": name}]
-        assert catalog_gpu({"accelerators": accelerators}, "cuda") == expected
-    assert catalog_gpu({}, "cuda") == ""
-
-
 @pytest.mark.parametrize(("factor", "said"), [(1.0, 0), (1.8, 0), (0.6, 0), (3.0, 2), (0.3, 2)])
 def test_large_ops_that_contradict_it_are_told(factor: float, said: int) -> None:
     found = contradictions(on_t4(factor), "cuda", "Tesla T4")
     assert len(found) == said
     for text, words in zip(found, ("products", "elementwise operations"), strict=False):
         assert text.startswith(f"cuda: large {words} take {factor:.2g} times what is known of Tesla T4: ")
-
-
-def test_small_ops_and_few_contradict_nothing() -> None:
-    assert contradictions(steps(60, 3), "cuda", "Tesla T4") == ()
-    few = [replace(step, ops=step.ops[:1]) for step in on_t4(5.0)[:2]]
-    assert contradictions(few, "cuda", "Tesla T4") == ()
 
 
 def test_a_gpu_that_differs_from_what_is_published_is_priced_as_it_was_measured() -> None:

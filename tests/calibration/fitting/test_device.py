@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from placer.calibration.fitting.device import LEAST_POINTS, fit_device, predict_step
-from placer.calibration.fitting.family import MORE_POINTS, samples, spread_out
+from placer.calibration.fitting.family import MORE_POINTS
 from placer.calibration.fitting.transfer import Expectation
 from placer.calibration.measuring.journal import StepObservation
 from placer.pricing import Z90, CostModel
@@ -67,15 +67,6 @@ def test_disturbed_steps_are_survived() -> None:
     assert np.median(off) < 0.06
 
 
-def test_blocks_that_are_far_off_do_not_widen_the_interval_of_networks(reference: DeviceFit) -> None:
-    random = np.random.default_rng(5)
-    odd = [replace(s, family="matmul", seconds=s.seconds * math.exp(random.normal(0, 0.5))) for s in steps(160, 2)]
-    mixed = [step for pair in zip(steps(160, 0), odd, strict=True) for step in pair]
-    # One in four is held out: of every second pair the network.
-    with_blocks = fit_device(mixed, RATES, device="cpu", threads=2)
-    assert with_blocks.interval["held_out"] < 1.5 * reference.interval["held_out"]
-
-
 def test_phases_timed_apart_tell_costs_apart_that_grow_together() -> None:
     costs = {"step": 2e-6, "python_call": 1e-6, "training_step": 2e-5, "autograd_node": 3e-6}
 
@@ -102,17 +93,3 @@ def test_the_interval_of_the_same_class_is_kept_and_moves_with_what_is_seen_here
     assert little["held_out"] > little["base"]
     blocks = [replace(step, family="matmul") for step in steps(40, 7)]
     assert interval_taught_by(reference, blocks, 0.0) == pytest.approx(reference.interval, abs=0.01)  # no network
-
-
-def test_samples_kept_are_spread_over_the_shapes() -> None:
-    x, same = np.array([[0.0], [0.1], [0.2], [10.0], [5.0]]), np.zeros(5, dtype=np.int64)
-    assert set(spread_out(x, same, 3).tolist()) == {0, 3, 4}
-    assert len(spread_out(x, same, 99)) == 5
-    observed = steps(80, 6)
-    kept = samples(observed, most=20)
-    assert Counter(sample.family for sample in kept) == {"matmul": 20, "elementwise": 20}
-    sizes = [op.features[1] for step in observed for op in step.ops if op.family == "elementwise"]
-    kept_sizes = [sample.features[1] for sample in kept if sample.family == "elementwise"]
-    assert max(kept_sizes) >= np.quantile(sizes, 0.95)
-    assert min(kept_sizes) <= np.quantile(sizes, 0.05)
-    assert all(sample.device == "cpu" and sample.host_seconds == 0.0 for sample in kept)

@@ -69,36 +69,6 @@ def test_costs_are_recovered_and_outliers_do_not_bend_them() -> None:
     assert price(fresh, bent) == pytest.approx(true_seconds(fresh), rel=0.1)
 
 
-def test_small_loops_on_one_core_and_large_ones_on_many() -> None:
-    works = copies(200)
-    numel = np.array([work.sizes[0] for work in works])
-    shared = LATENCY + PER_BYTE * 12 * numel / np.minimum(np.ceil(numel / 32768), 8)  # eight cores
-    costs, alone = (fit_floor(works, shared, RATES, threads=threads) for threads in (8, 1))
-    errors = [float(np.mean(np.abs(np.log(price(works, c, 8) / shared)))) for c in (costs, alone)]
-    assert errors[0] < 0.1
-    assert errors[0] < 0.5 * errors[1]
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_arithmetic_and_memory_are_told_apart(seed: int) -> None:
-    # 30 % above what the measured peak allows at best: no shape is expected to be much worse once it is large.
-    works, fresh = products(150, seed), products(50, seed + 100)
-    costs = fit_floor(works, disturbed(true_seconds(works, 1.3e-11), seed), RATES)
-    assert costs["flops"] == pytest.approx(1.3e-11, rel=0.15)
-    assert np.median(np.abs(np.log(price(fresh, costs) / true_seconds(fresh, 1.3e-11)))) < 0.05
-    nonsense = np.exp(np.random.default_rng(seed).uniform(-14, -4, 150))  # seconds that nothing explains
-    assert min(fit_floor(works, nonsense, RATES).values()) >= 0.0
-
-
-def test_an_op_sampled_often_gets_costs_of_its_own() -> None:
-    cheap, dear, rare = copies(40, 1), copies(40, 2, "aten::exp"), copies(3, 3, "aten::rare")
-    seconds = np.concatenate([true_seconds(cheap), 5 * true_seconds(dear), true_seconds(rare)])
-    costs = fit_floor([*cheap, *dear, *rare], seconds, RATES)
-    assert costs["latency@aten::exp"] == pytest.approx(5 * LATENCY, rel=0.05)
-    assert costs["latency@aten::add"] == pytest.approx(LATENCY, rel=0.05)
-    assert price(rare, costs) == pytest.approx(true_seconds(rare), rel=0.5)  # few samples, so its siblings have a say
-
-
 def test_small_products_alone_cannot_promise_more_than_the_peak() -> None:
     """Latency hides the arithmetic of tiny samples; a large shape must still cost its arithmetic."""
     tiny = products(30, most=8)
@@ -132,10 +102,3 @@ def test_on_an_accelerator_one_cost_serves_all_dtypes_sampled_or_not() -> None:
             fresh = [work for work in products(90, 7, most=8192, dtype=dtype, size=size) if work.flops > 1e10]
             found = [floor_seconds(work, gpu, costs) for work in fresh]
             assert found == pytest.approx(on_gpu(fresh, GPU_RATES[f"flops/{dtype}"]), rel=0.2), dtype
-
-
-@pytest.mark.parametrize("family", ["matmul", "convolution", "elementwise", "reduction", "attention", "recurrent"])
-def test_what_only_cpus_spend_time_on_is_not_fitted_on_an_accelerator(family: str) -> None:
-    costs = fit_floor(products(20, family=family), np.full(20, LATENCY), GPU_RATES, cpu=False)
-    names = {name.partition("@")[0] for name in costs}
-    assert names == {"latency", "flops", "bytes", *FAMILIES[family].amounts}

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from placer.calibration.fitting.device import fit_device, predict_step
-from placer.calibration.fitting.moments import Moments, moments_of
 from placer.calibration.fitting.transfer import Expectation
 from placer.calibration.measuring.journal import StepObservation
-from placer.pricing import LONG_STEPS, MANY_TURNS, ONE_TURN, Z90, CostModel, long_share, waiting_doubt, waiting_seconds
+from placer.pricing import LONG_STEPS, Z90, CostModel, long_share
 from placer.profile import DeviceFit
 
 from .made_up import RATES, steps
@@ -65,18 +64,6 @@ def test_a_quiet_machine_has_no_moments(reference: DeviceFit) -> None:
     assert LONG_STEPS not in fit.rates
 
 
-def test_moments_are_told_from_errors_of_prices_by_the_steps_around_them(reference: DeviceFit) -> None:
-    random, model = np.random.default_rng(0), CostModel(reference)
-    expected = {step.name: predict_step(step, model)[0] for step in steps(300, 0)}
-    odd = [times(step, math.exp(random.normal(0.2, 0.3))) for step in steps(300, 0)]
-    steady = moments_of(odd, lambda step: expected[step.name], 0.15)
-    assert steady.pace == pytest.approx(0.2, abs=0.1)
-    assert steady.spread < 0.1
-    found = moments_of(restless(steps(300, 0), 1), lambda step: expected[step.name], 0.15)
-    assert found.spread == pytest.approx(math.log(SLOWED) / 2.0, rel=0.3)
-    assert found.seconds == pytest.approx(45.0)
-
-
 def test_steps_longer_than_a_turn_wait_for_other_programs(reference: DeviceFit) -> None:
     def beside(step: StepObservation) -> StepObservation:
         return times(step, 2.2 ** long_share(step.seconds))
@@ -86,16 +73,3 @@ def test_steps_longer_than_a_turn_wait_for_other_programs(reference: DeviceFit) 
     assert fit.rates[LONG_STEPS] == pytest.approx(2.2, rel=0.15)
     off, _ = ratios(fit, steps(60, 3))
     assert abs(np.median(off)) < 0.1  # prices are those of a step that waits for nobody
-
-
-def test_waiting_grows_with_a_step_until_it_is_long() -> None:
-    between = math.sqrt(ONE_TURN * MANY_TURNS)
-    assert [long_share(s) for s in (0.0, ONE_TURN, between, MANY_TURNS, 1.0)] == pytest.approx([0, 0, 0.5, 1, 1])
-    assert waiting_seconds(0.01, {LONG_STEPS: 2.5}) == pytest.approx(0.015)
-    assert waiting_doubt(between, {LONG_STEPS: 2.5}) == pytest.approx(math.log(2.5) / 2.0)
-    assert waiting_doubt(0.01, {LONG_STEPS: 2.5}) == waiting_doubt(between, {}) == 0.0
-    assert waiting_seconds(0.01, {}) == waiting_seconds(ONE_TURN, {LONG_STEPS: 2.5}) == 0.0
-
-
-def test_nothing_is_known_of_few_steps() -> None:
-    assert moments_of(steps(5, 0), lambda step: 1.0, 0.15) == Moments()

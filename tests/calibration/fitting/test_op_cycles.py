@@ -7,7 +7,6 @@ import pytest
 
 from placer.calibration.fitting.op_cycles import Cycles, Samples, fit_one, module_of
 from placer.pricing import STARTING
-from placer.pricing.op_cycles import CYCLES
 
 
 @pytest.mark.parametrize(("each", "begun", "shared"), [(40.0, 0.0, True), (40.0, 0.0, False), (3.0, 5000.0, False)])
@@ -21,29 +20,6 @@ def test_cycles_are_found_again(each: float, begun: float, shared: bool) -> None
     priced = found.each * units + found.begun * starts
     assert found.shared is shared
     assert priced == pytest.approx(each * units + begun * starts, rel=0.1)
-
-
-def test_what_memory_takes_needs_no_cycles() -> None:
-    ones = np.ones(4)
-    found = fit_one(Samples(1e6 * ones, 0.0 * ones, ones, 1e-3 * ones, 1e-6 * ones, 1e-3 * ones))
-    assert found == Cycles(0.0, 0.0, True)
-
-
-def test_what_grows_while_units_and_starts_stay_is_not_laid_to_them() -> None:
-    """As with ``repeat_interleave`` of three numbers: it takes what they say, and was priced at 1e5 cycles for each."""
-    ones = np.ones(4)
-    seconds = np.geomspace(1e-4, 4e-3, 4)
-    assert fit_one(Samples(3.0 * ones, 0.0 * ones, ones, 1e-9 * ones, 1e-6 * ones, seconds)) is None
-    units = np.geomspace(1e4, 1e6, 4)
-    found = fit_one(Samples(units, ones, ones, 1e-9 * ones, 1e-6 * ones, 5e-5 + 1e-9 * units))
-    assert found is not None
-    assert found.begun == 0.0
-
-
-def test_no_op_takes_more_than_a_core_can_be_made_to_work_for_one_number() -> None:
-    each, begun = (max(values) for values in list(zip(*CYCLES.values(), strict=True))[:2])
-    assert each < 1000.0
-    assert begun < 2e4
 
 
 def test_the_module_holds_what_was_found() -> None:

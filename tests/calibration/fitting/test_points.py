@@ -6,18 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from placer.calibration.fitting import gaussian
 from placer.calibration.fitting.gaussian import (
     Hyperparameters,
     Points,
     condensed,
     likeliest_hyperparameters,
     unlikelihood,
-    without_outliers,
 )
 from placer.pricing.gaussian_process import Array, Residual
 from placer.profile import FamilyFit
@@ -60,22 +57,6 @@ def test_few_points_say_what_all_of_them_do_and_what_doubt_is_left(points: Point
     assert none == 0.0 < doubt < of_half < NOISE
     assert np.array_equal(whole.y, points.y)
     assert np.array_equal(whole.noise, points.noise + NOISE)
-
-
-def test_a_point_that_all_others_contradict_is_left_out(points: Points, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gaussian, "BLOCK", 250)  # not all of them at once
-    wrong = points.y.copy()
-    wrong[[3, 400]] += 5.0
-    kept = without_outliers(replace(points, y=wrong), CHOSEN, MEAN)
-    assert POINTS - 20 <= len(kept) <= POINTS - 2
-    assert not set(wrong[[3, 400]]) & set(kept.y)
-
-
-def test_the_gradient_is_the_slope_of_the_likelihood(points: Points) -> None:
-    some = replace(points[:60], ops=np.arange(60) % 3, noise=np.linspace(0.0, 0.1, 60))
-    logs = np.log([0.7, 1.5, 3.0, 1.3, 0.1])
-    _, gradient = unlikelihood(logs, some)
-    assert gradient == pytest.approx(approx_fprime(logs, lambda at: unlikelihood(at, some)[0], 1e-7), rel=1e-3)
 
 
 def test_the_likelihood_is_scikit_learns_and_the_search_ends_near_its_top(points: Points) -> None:

@@ -76,13 +76,6 @@ def test_a_machine_of_the_same_class_keeps_what_the_other_knows(reference: Devic
         assert 0.0 < np.median(found.y - known.y) < math.log(1.1)  # a minute's difference is believed in part
 
 
-def test_a_machine_of_the_same_class_that_is_far_off_its_pace_is_believed(reference: DeviceFit) -> None:
-    here, unseen = (slower(steps(n, seed), matmul=1.4, elementwise=1.4) for n, seed in ((400, 7), (100, 8)))
-    fit = taught(here, reference, same_class=True)
-    assert abs(math.log(ratio(fit, unseen, "matmul", "elementwise"))) < 0.2 * math.log(1.4)
-    assert np.array_equal(fit.families["matmul"].x, reference.families["matmul"].x)  # and what it knows is kept
-
-
 def test_the_framework_of_another_class_goes_at_its_own_pace(reference: DeviceFit) -> None:
     own = {name: 3.0 * cost for name, cost in FRAMEWORK.items()}
     here = [
@@ -93,14 +86,6 @@ def test_the_framework_of_another_class_goes_at_its_own_pace(reference: DeviceFi
     fit = fit_device(here, misled, device="cpu", threads=2, expected=Expectation(reference))
     found = framework_seconds(here[0].counts, fit.framework)
     assert found == pytest.approx(framework_seconds(here[0].counts, own), rel=0.15)
-
-
-@pytest.mark.parametrize("same_class", [True, False])
-def test_a_few_seconds_know_what_a_framework_takes_elsewhere(reference: DeviceFit, same_class: bool) -> None:
-    fit = taught(steps(3, 7), reference, same_class=same_class)
-    for name, cost in reference.framework.items():
-        assert fit.framework[name] == pytest.approx(cost, rel=0.5, abs=1e-9)
-    assert not fit_device(steps(3, 7), RATES, device="cpu", threads=2).framework
 
 
 # --- two machines compared over all ops ---------------------------------------------------------------------------
@@ -128,13 +113,6 @@ def test_the_further_off_a_minute_is_the_more_of_it_lasts(reference: DeviceFit) 
     assert slower_steps.pace == further.pace
     assert slower_steps.believed == pytest.approx(0.5, rel=0.1)
     assert far.prior.family_pace > near.prior.family_pace  # each family in its own way
-
-
-def test_a_restless_machines_own_middle_counts_the_more_moments_were_seen(reference: DeviceFit) -> None:
-    few, many = (Moments(spread=0.3, seconds=count) for count in (3.0, 100.0))
-    quiet, short, long = (seen(reference, 1.1, moments=moments) for moments in (None, few, many))
-    assert trust(quiet) < trust(short) < trust(long)
-    assert long.believed == pytest.approx(long.pace, rel=0.1)
 
 
 def test_a_machine_far_off_or_whose_families_go_their_own_ways_is_of_another_class(reference: DeviceFit) -> None:
@@ -170,30 +148,6 @@ def at(found: Difference, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return found.predict(x, np.zeros(len(x), dtype=np.int64))
 
 
-def test_a_machine_that_is_slower_throughout_is_so_at_shapes_never_measured() -> None:
-    mean, variance = at(difference(np.full(40, 1.7)), shapes(20, 2))
-    assert np.exp(mean) == pytest.approx(1.7, rel=0.05)
-    assert np.sqrt(variance).max() < 0.1
-    disturbed = np.full(40, 1.3)
-    disturbed[7] = 20.0
-    assert np.exp(at(difference(disturbed, pace=0.2), shapes(20, 5))[0]) == pytest.approx(1.3, rel=0.08)
-
-
-def test_a_difference_that_grows_with_size_is_learnt() -> None:
-    def truth(x: np.ndarray) -> np.ndarray:
-        return 1.0 + (x[:, 0] - 5.0) / 20.0
-
-    unseen = shapes(30, 3)
-    mean, _ = at(difference(truth(shapes(80)), pace=0.3), unseen)
-    assert np.exp(mean) == pytest.approx(truth(unseen), rel=0.12)
-
-
-def test_many_samples_of_one_slow_moment_say_little() -> None:
-    moments = np.concatenate([50.0 * np.arange(30.0), np.full(60, 700.0)])
-    mean, _ = at(difference(np.concatenate([np.full(30, 1.0), np.full(60, 1.4)]), moments), shapes(20, 4))
-    assert abs(float(np.mean(mean))) < 0.4 * 60 * math.log(1.4) / 90
-
-
 def test_far_from_every_sample_the_doubt_is_that_of_any_machine_and_a_class_is_alike() -> None:
     other = difference(np.full(12, 1.2))
     near, far = at(other, shapes(12))[1], at(other, shapes(12) + 500.0)[1]
@@ -204,16 +158,6 @@ def test_far_from_every_sample_the_doubt_is_that_of_any_machine_and_a_class_is_a
 
 
 # --- what another machine's fit says ------------------------------------------------------------------------------
-
-
-def test_costs_of_another_machine_are_brought_to_this_ones_rates(reference: DeviceFit) -> None:
-    rates = {"dispatch_seconds": 1e-6, "flops/float32": 4 * RATES["flops/float32"], "bytes_per_second": 2e10}
-    there = reference.families["elementwise"].parameters
-    here = Expectation(reference).costs("elementwise", rates, math.log(3.0))
-    assert here["flops@aten::add"] == pytest.approx(there["flops@aten::add"] / 4)
-    assert here["bytes"] == pytest.approx(there["bytes"] / 2)
-    assert here["latency@aten::exp"] == pytest.approx(3 * there["latency@aten::exp"])
-    assert not any(name.endswith("_told") for name in here)
 
 
 def test_an_op_is_recovered_from_its_regression_inputs_and_its_label() -> None:
@@ -270,15 +214,6 @@ def test_the_most_similar_machine_is_taken(folder: Path, real: Profile) -> None:
     for words, version in versions.items():
         assert expected(cpu_instructions=words, cpu_version=version) == (f"with-{words}", True)
     assert expected(cpu_instructions="AVX512", cpu_version="family 26 model 2") == ("with-AVX512", False)
-
-
-def test_of_references_alike_the_newest_is_taken(folder: Path) -> None:
-    other = profile.load("other")
-    for name, created in (("third", "2026-03-03T00:00:00+00:00"), ("fourth", "2026-04-04T00:00:00+00:00")):
-        facts = {**MACHINE, "cpu": f"CPU of {name}"}
-        profile.save(replace(other, fingerprint=facts, created=created), folder / f"{name}.json")
-    (folder / "alike.json").unlink()
-    assert expected(cpu="Never Seen") == ("fourth", False)
 
 
 def test_of_ones_own_class_the_one_of_the_nearest_pace_is_taken(folder: Path, reference: DeviceFit) -> None:

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from placer.calibration.published import fit, training
+from placer.calibration.published import fit
 from placer.calibration.published.fit import document, fit_to, main, ranges, spread
 from placer.calibration.published.operators import tables
 from placer.calibration.published.samples import Sample, Table
-from placer.calibration.published.training import Scale, Trainer
+from placer.calibration.published.training import Trainer
 from placer.pricing.gpu import LAUNCH, device_model, published
 from placer.pricing.gpu.device_model import DeviceModel
 from placer.profile import find_gpu
@@ -82,18 +82,6 @@ def test_a_step_teaches_an_op_that_nobody_published_alone() -> None:
     assert mul == pytest.approx(truth(row(elementwise("mul", 2**24)), "Tesla T4"), rel=0.3)
 
 
-def test_gpus_have_numbers_of_their_own() -> None:
-    trainer = fitted()
-    bias = {}
-    for gpu in GPUS:
-        own = [i for i, s in enumerate(trainer.samples) if s.gpu == gpu and not s.is_step and s.use == "held out"]
-        measured = np.array([trainer.samples[i].device_seconds for i in own])
-        bias[gpu] = [float(np.median(trainer.predicted(own, known=known) / measured)) for known in (True, False)]
-    assert all(known == pytest.approx(1.0, abs=0.15) for known, _ in bias.values())
-    # Without them the T4 is taken for the others, which are a fifth faster.
-    assert bias["Tesla T4"][1] < bias["Tesla T4"][0]
-
-
 def test_the_same_seed_gives_the_same_numbers_whatever_is_not_fitted_to() -> None:
     seen, _ = world()
     few = [*seen[:300], *(dataclasses.replace(s, use="check") for s in seen[300:])]
@@ -106,11 +94,6 @@ def test_the_same_seed_gives_the_same_numbers_whatever_is_not_fitted_to() -> Non
     assert first != other
 
 
-def test_before_a_fit_has_learnt_anything_physics_stand_alone() -> None:
-    seen, _ = world()
-    assert trained(seen, 0).predicted(range(20), known=True) == pytest.approx([roofline(s) for s in seen[:20]])
-
-
 def test_doubt_is_measured_on_operators_held_out() -> None:
     found = spread(fitted())
     assert {kind: set(labels) for kind, labels in found.items()} == {
@@ -120,29 +103,6 @@ def test_doubt_is_measured_on_operators_held_out() -> None:
         assert 0.0 < known < hidden < 0.5
     seen, unseen = world()
     assert spread(trained([*seen, *unseen[:20]], 0)) == {"product": {"": (0.3, 0.45)}, "memory": {"": (0.3, 0.45)}}
-
-
-def test_inputs_are_cut_at_the_edge_of_what_was_published_and_scaled() -> None:
-    x = np.stack([np.linspace(0.0, 10.0, 2001), np.full(2001, 3.0)], axis=1).astype(np.float32)
-    scale = Scale.of(x)
-    scaled = scale.apply(x)
-    assert scaled[:, 0].mean() == pytest.approx(0.0, abs=1e-3)
-    assert scaled[:, 0].std() == pytest.approx(1.0, abs=1e-3)
-    assert set(scaled[:, 1].tolist()) == {0.0}
-    assert scale.apply(np.array([[99.0, 3.0]], dtype=np.float32))[0, 0] == scaled[:, 0].max()
-
-
-def test_a_crowd_of_samples_is_thinned_and_counts_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "_MOST_ALIKE", 20)
-    seen, _ = world()
-    trainer = Trainer(seen, Table(seen))
-    kept = trainer._thinned([i for i, s in enumerate(seen) if not s.is_step], 0)
-    for gpu in GPUS:
-        kinds = [seen[i].rows[0][0].kind for i in kept if seen[i].gpu == gpu]
-        assert (kinds.count("product"), kinds.count("memory")) == (20, 5)
-    steps = [i for i, s in enumerate(seen) if s.is_step]
-    assert set(trainer._weights(steps, 40).tolist()) == {1.0}
-    assert trainer._weights(steps, 10).tolist() == pytest.approx([0.5] * len(steps))
 
 
 @pytest.fixture

@@ -58,69 +58,6 @@ def test_rows_that_are_not_to_be_used_are_counted_by_reason(tmp_path: Path, note
     assert left_out == {reason: 1}
 
 
-def test_rows_of_one_call_share_it(tmp_path: Path) -> None:
-    convolution = {"in": [[2, 3, 8, 8]], "w": [4, 3, 3, 3], "bias": False, "stride": 1, "pad": 0}
-    permuted = "input and weight are permuted views (channels last in memory)"
-    one, other, third = read(
-        tmp_path, op("conv2d", convolution, 9.0), op("conv2d", convolution, 8.0, permuted),
-        op("conv2d", convolution, 7.0),
-    )  # fmt: skip
-    assert one.call == third.call != other.call
-    plain, last = (trace_call(row).calls[0].inputs for row in (one, other))
-    assert [spec.contiguous for spec in plain[:2]] == [True, True]
-    assert last[0].shape == plain[0].shape
-    assert last[0].stride == (192, 1, 24, 3)
-    assert last[1].stride == (27, 1, 9, 3)
-
-
-def test_layouts_of_the_sources(tmp_path: Path) -> None:
-    (product,) = calls(tmp_path, "matmul", {**PAIR, "a_contiguous": True, "b_contiguous": False}, 16.0)
-    assert [spec.contiguous for spec in product.inputs] == [True, False]
-    (total,) = calls(tmp_path, "sum", {"in": [[64, 32]], "dim": 0, "contiguous": False}, 8.0)
-    assert total.inputs[0].stride == (128, 2)
-    linear = {"in": [[16, 8]], "w": [4, 8], "bias": True}
-    weights = [
-        next(call for call in calls(tmp_path, "linear", linear, 8.0, notes) if call.op == "aten::addmm").inputs[2]
-        for notes in ("", "weight is a transposed view")
-    ]
-    assert [weight.shape for weight in weights] == [(8, 4), (8, 4)]
-    assert [weight.stride for weight in weights] == [(1, 8), (4, 1)]
-
-
-@pytest.mark.parametrize(("name", "shapes", "dtype", "expected"), [
-    ("abs_", {"in": [[8, 8]], "inplace": True}, "float32", "aten::abs_"),
-    ("add", {**PAIR, "dtypes": ["int32", "uint8"]}, "int32,uint8", "aten::add"),
-    ("baddbmm", {"in": [[2, 1, 8], [2, 1, 2], [2, 2, 8]]}, "bfloat16", "aten::baddbmm"),
-    ("cat", {"in": [[2, 3], [2, 3]], "dim": 1}, "float32", "aten::cat"),
-    ("to", {"in": [[32, 128]], "to": "uint8"}, "bool", "aten::_to_copy"),
-    ("where", {"in": [[8, 16, 1], [1], [1]]}, "float32", "aten::where"),
-    ("index_add_", {"in": [[8, 32, 1], [3, 32, 1]], "index": [3], "dim": 0}, "float32", "aten::index_add_"),
-    ("scatter_reduce", {"in": [[64, 16], [10, 16]], "index": [10, 1], "dim": 0, "reduce": "sum"}, "float32",
-     "aten::scatter_reduce"),
-    ("group_norm", {"in": [[4, 8, 16]], "w": [8], "groups": 2}, "float32", "aten::native_group_norm"),
-    ("max_pool2d", {"in": [[1, 16, 32, 32]], "kernel": [3, 1], "stride": [2, 1]}, "float32",
-     "aten::max_pool2d_with_indices"),
-    ("conv_transpose1d", {"in": [[4, 256, 64]], "w": [256, 256, 3], "bias": True, "stride": 2, "pad": 0, "groups": 1},
-     "float32", "aten::convolution"),
-    ("interpolate", {"in": [[1, 3, 60, 40]], "size": [24, 24], "channels_last": True, "mode": "bilinear"}, "float32",
-     "aten::upsample_bilinear2d"),
-])  # fmt: skip
-def test_an_op_is_called_as_its_source_does(
-    tmp_path: Path, name: str, shapes: dict[str, Any], dtype: str, expected: str
-) -> None:
-    assert expected in [call.op for call in calls(tmp_path, name, shapes, 10.0, dtype=dtype)]
-
-
-def test_a_backward_row_is_the_backward_pass_and_what_it_adds_to(tmp_path: Path) -> None:
-    found = calls(tmp_path, "addmm", {"in": [[64, 64]] * 3}, 146.0, phase="bwd")
-    names = [call.op for call in found]
-    assert names.count("aten::mm") == 2
-    assert names.count("aten::add_") == 3
-    assert "aten::addmm" not in names
-    embedding = calls(tmp_path, "embedding", {"in": [[64]], "w": [120, 64]}, 90.0, phase="bwd")
-    assert [call.op for call in embedding][-2:] == ["aten::embedding_dense_backward", "aten::add_"]
-
-
 def test_what_cannot_be_mapped_says_so(tmp_path: Path) -> None:
     bags = {"in": [[8], [2]], "w": [10, 64], "mode": "sum", "sparse": True, "include_last_offset": False}
     for given, why in (

@@ -21,9 +21,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 RESNET = published_step("torchvision", 4, 3, 224, 224, arguments={"name": "resnet18"})
 VIT = published_step("timm", 2, 3, 224, 224, arguments={"name": "vit_tiny_patch16_224"}, dtype="amp-float16")
-NEUMF = published_step("neumf", 64, inputs=[{"shape": [64], "dtype": "int64"}] * 2)
-
-
 def needs(package: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(find_spec(package) is None, reason=f"{package} is not installed")
 
@@ -55,24 +52,6 @@ def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatc
 def test_steps_with_other_traces_have_other_identities(change: dict[str, Any]) -> None:
     assert identity(RESNET) == identity(replace(RESNET, gpu="Tesla T4", seconds=0.5, source="timm"))
     assert identity(RESNET) != identity(replace(RESNET, **change))
-
-
-def test_collaborative_filtering() -> None:
-    traced = trace_step(NEUMF)
-    assert ops(NEUMF)["aten::embedding"] == 4
-    assert sum(p.numel for p in traced.parameters) > (138_493 + 26_744) * (64 + 128)
-    assert (traced.outputs, [t.dtype for t in traced.batch]) == ((), ["int64", "int64"])
-
-
-def test_gradients_kept_from_step_to_step() -> None:
-    train = replace(NEUMF, mode="train", loss="sum", optimizer="adam", gradients="made anew")
-    plain, added, whole = (
-        ops(replace(train, gradients=each)) for each in (train.gradients, "added to", "cleared, added to")
-    )
-    tensors = len(trace_step(train).parameters)
-    assert added["aten::add_"] - plain["aten::add_"] == tensors
-    assert (added["aten::zero_"], whole["aten::zero_"] - plain["aten::zero_"]) == (plain["aten::zero_"], tensors)
-    assert whole["optimizer::Adam"] == plain["optimizer::Adam"] > 0
 
 
 def test_a_network_whose_constructor_reads_values_is_built_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,25 +12,20 @@ from torch import nn
 from placer.calibration.published import samples
 from placer.calibration.published.networks import identity
 from placer.calibration.published.samples import (
-    CountedStep,
     Sample,
     Table,
     count,
     counted,
     op_samples,
     rows_counted,
-    step_samples,
 )
 from placer.calibration.published.table import PublishedOp, PublishedStep
 from placer.pricing import describe_step
-from placer.pricing.gpu import COLUMNS
 from placer.tracing import OpCall, Trace, trace
 from placer.workload import make_workload
 
-from .synthetic import elementwise, op_sample, physics, product, published_step, row, spec, step_sample
+from .synthetic import elementwise, op_sample, physics, product, published_step, row, step_sample
 
-IMAGE, WEIGHT = spec(8, 64, 56, 56), spec(64, 64, 3, 3)
-CONVOLVED = ((1, 1), (1, 1), (1, 1), False, (0, 0), 1)
 VGG = published_step("torchvision", 8, 3, 224, 224, arguments={"name": "vgg16"})
 
 
@@ -53,27 +48,6 @@ def test_an_operator_is_a_sample_of_its_rows_and_the_hosts_share_is_no_time_of_t
     assert sampled_op(call, use="held out").use == "held out"
 
 
-def test_halves_of_a_gradient() -> None:
-    call = OpCall("aten::convolution_backward", (IMAGE, IMAGE, WEIGHT), (IMAGE, WEIGHT), CONVOLVED)
-    for part, flags in (("weight", (0.0, 1.0)), ("input", (1.0, 0.0))):
-        ((one, _, _),) = sampled_op(call, "conv2d", phase="bwd", part=part).rows
-        named = dict(zip(COLUMNS[one.kind], one.columns, strict=True))
-        assert (named["to_input"], named["to_weight"]) == flags
-    assert len(sampled_op(call, "conv2d", phase="bwd").rows) == 2
-    x, w = spec(50, 32, 512), spec(2048, 512)
-    layer = OpCall("aten::lstm_backward", (x, w, w), (x,), (50,))
-    ((half, _, _),) = sampled_op(layer, "lstm", phase="bwd", part="weight").rows
-    assert half.label == "recurrent:lstm_backward_weight"
-    assert half.columns[0] == row(layer).columns[0] / 2.0
-
-
-def test_operators_whose_convolutions_ran_in_tf32() -> None:
-    call = OpCall("aten::convolution", (IMAGE, WEIGHT), (IMAGE,), CONVOLVED)
-    for dtype in ("tf32", "float32"):
-        ((_, found, _),) = sampled_op(call, "conv2d", dtype=dtype).rows
-        assert found == dtype
-
-
 def test_every_row_of_a_table_is_described_once() -> None:
     add, large = elementwise("add", 4096), product(256, 256, 256)
     step = step_sample([(add, 3), (large, 2)], "Tesla T4")
@@ -86,53 +60,6 @@ def test_every_row_of_a_table_is_described_once() -> None:
     assert table.floor.seconds == pytest.approx([physics(row, gpu) for row, gpu, _ in table.instances])
     assert {kind: len(x) for kind, x in table.inputs.items()} == {"memory": 2, "product": 1}
     assert sorted(table.position[[0, 2]]) == [0, 1]
-
-
-def sampled(monkeypatch: pytest.MonkeyPatch, step: PublishedStep, launching: int = 10, kind: str = "product") -> Sample:
-    """The sample of a step of four rows of a kind, and so many calls."""
-    each = row(product(64, 64, 64))._replace(kind=kind)
-    counts = CountedStep(((product(64, 64, 64), 4),), False, 1, launching, 8_000_000)
-    monkeypatch.setattr(samples, "counted", lambda step, cache: counts)
-    monkeypatch.setattr(samples, "rows_counted", lambda step: ((each, 4),))
-    (found,) = step_samples([step], Path("nowhere"))
-    return found
-
-
-def test_a_batch_on_the_host_is_copied_inside_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = sampled(monkeypatch, VGG)
-    assert found.offset == pytest.approx(8e6 / 5e9 + 1.5e-4)
-    assert found.rows == ((row(product(64, 64, 64)), "float32", 4),)
-    assert (found.is_step, found.gpu, found.use) == (True, "Tesla V100-SXM2-16GB", "fit")
-    assert sampled(monkeypatch, replace(VGG, data="device")).offset == 0.0
-    faster = replace(VGG, gpu="NVIDIA A100-SXM4-40GB")
-    assert sampled(monkeypatch, faster).offset == pytest.approx(8e6 / 8e9 + 1.5e-4)
-
-
-def test_a_step_that_a_slow_host_may_bound_is_in_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sampled(monkeypatch, VGG, 100).use == "fit"
-    assert sampled(monkeypatch, VGG, 250).use == "host-bound"
-    # This source is held to less, its hosts being slower.
-    assert sampled(monkeypatch, VGG, 200).use == "host-bound"
-    assert sampled(monkeypatch, replace(VGG, source="timm"), 200).use == "fit"
-    assert sampled(monkeypatch, replace(VGG, use="held-out GPU"), 250).use == "held-out GPU"
-
-
-@pytest.mark.parametrize(("gpu", "dtype", "conv_tf32", "kind", "expected"), [
-    ("NVIDIA A100-SXM4-40GB", "tf32", True, "product", "tf32"),
-    ("NVIDIA A100-SXM4-40GB", "tf32", True, "convolution", "tf32"),
-    ("NVIDIA A100-SXM4-40GB", "tf32", True, "memory", "float32"),
-    ("NVIDIA A100-SXM4-40GB", "float32", True, "product", "float32"),
-    ("NVIDIA A100-SXM4-40GB", "float32", True, "recurrent", "tf32"),
-    ("NVIDIA A100-SXM4-40GB", "float32", False, "convolution", "float32"),
-    ("Tesla V100-SXM2-16GB", "float32", True, "convolution", "float32"),
-    ("AMD Instinct MI300X", "tf32", True, "product", "float32"),
-])  # fmt: skip
-def test_rows_of_steps_that_run_in_tf32(
-    monkeypatch: pytest.MonkeyPatch, gpu: str, dtype: str, conv_tf32: bool, kind: str, expected: str
-) -> None:
-    step = replace(VGG, gpu=gpu, dtype=dtype, conv_tf32=conv_tf32)
-    ((_, found, _),) = sampled(monkeypatch, step, kind=kind).rows
-    assert found == expected
 
 
 def traced(mode: str = "train") -> Trace:
