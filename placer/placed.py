@@ -183,7 +183,7 @@ class JobPlacement(Placement):
     ) -> None:
         super().__init__(decision, table)
         self.parts: Mapping[str, Placement] = parts or {part.name: Placement(decision) for part in job.parts}
-        targets = {part.name: part.workload.target for part in job.parts}
+        targets = {part.name: part.workload.model for part in job.parts}
         self.models: dict[str, nn.Module] = {n: model for n, model in targets.items() if isinstance(model, nn.Module)}
 
     def step(self) -> AbstractContextManager[None]:

@@ -110,7 +110,7 @@ def sized(info: Any, factor: float, *, repeated: bool = False) -> Sized | None:
 def step_of(op: nn.Module, args: tuple[Any, ...], *, learns: bool) -> Workload:
     """A step of one op, its operands where it runs: forward, and backward where it ``learns``."""
     return Workload(
-        target=op, modules=(op,), args=args, kwargs={}, mode="train" if learns else "infer", loss=None, optimizer=None,
+        model=op, modules=(op,), args=args, kwargs={}, mode="train" if learns else "infer", loss=None, optimizer=None,
         data="device",
     )  # fmt: skip
 

@@ -98,7 +98,7 @@ class Bench:
         module.train(probe.mode == "train")
         fused = make_optimizer(module, str(probe.optimizer), fused=True) if probe.fused else None
         workload = Workload(
-            target=module, modules=(module,), args=args, kwargs={}, mode=probe.mode, loss=probe.loss,
+            model=module, modules=(module,), args=args, kwargs={}, mode=probe.mode, loss=probe.loss,
             optimizer=fused or probe.optimizer, data="device",
         )  # fmt: skip
         traced = trace_here(workload).on(self.device)

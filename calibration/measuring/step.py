@@ -50,7 +50,7 @@ class Step:
         self, workload: Workload, device: str, optimizer: torch.optim.Optimizer | None = None, *,
         clock: Clock = time.perf_counter, copies_out: bool = True,
     ) -> None:  # fmt: skip
-        self.model = cast(nn.Module, workload.target)
+        self.model = cast(nn.Module, workload.model)
         self.training = workload.mode == "train"
         self.device = torch.device(device)
         self.optimizer = optimizer

@@ -41,7 +41,7 @@ def trace_call(row: MachineOp) -> Trace:
 def _step(module: nn.Module, args: tuple[Any, ...], loss: Callable[..., Any] | None = None) -> Workload:
     """Of one op, its operands where it runs; a training step where there is a loss."""
     return Workload(
-        target=module, modules=(module,), args=args, kwargs={}, mode="train" if loss else "infer", loss=loss,
+        model=module, modules=(module,), args=args, kwargs={}, mode="train" if loss else "infer", loss=loss,
         optimizer=None, data="device",
     )  # fmt: skip
 

@@ -96,7 +96,7 @@ def build(step: PublishedStep, device: str = "meta", *, compiled: bool = False) 
     }
     args = [tensor for name, tensor in named.items() if isinstance(name, int)]
     return Workload(
-        target=torch.compile(model) if compiled else model,
+        model=torch.compile(model) if compiled else model,
         modules=(model,),
         args=(*args, *_cached(step, model, device)),
         kwargs={name: tensor for name, tensor in named.items() if isinstance(name, str)},

@@ -21,10 +21,10 @@ def command(
 
     It runs as with python, and nothing in it changes. The report goes to stderr when it has ended.
     """
-    from placer.run import Question, Session, prepare
+    from placer.run import ReportOptions, Session, prepare
 
     run = prepare(script, arguments, module=module)
-    session = Session(Question(profile=profile, what_if=what_if, explain=explain))
+    session = Session(ReportOptions(profile=profile, what_if=what_if, explain=explain))
 
     def watched() -> None:
         session.begin()

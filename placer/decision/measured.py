@@ -184,7 +184,7 @@ def shared_function(workload: Workload) -> str | None:
 
     It may reach anything, the original among it. None where there is none.
     """
-    model = cast(nn.Module, workload.target)
+    model = cast(nn.Module, workload.model)
     of_all = (sys.modules[kind.__module__] for kind in (nn.Module, torch.optim.Optimizer))
     for owner in (*model.modules(), *of_all):
         called: list[Any] = []
@@ -206,7 +206,7 @@ def _copied(workload: Workload) -> tuple[nn.Module, torch.optim.Optimizer | None
 
     They are on the CPU, lest a device hold one more on its way.
     """
-    model = cast(nn.Module, workload.target)
+    model = cast(nn.Module, workload.model)
     optimizer = workload.optimizer if isinstance(workload.optimizer, torch.optim.Optimizer) else None
     state = tensors(dict(optimizer.state) if optimizer else {})
     weights = (tensor for module in workload.moved for tensor in (*module.parameters(), *module.buffers()))
@@ -274,7 +274,7 @@ def time_steps(workload: Workload, predictions: Mapping[str, Prediction]) -> dic
 
     Raises PlacerError where the copies would run what is the user's own, or cannot run.
     """
-    if getattr(workload.target, "_compiled_call_impl", None) is not None:  # what ``.compile()`` made, no copy has
+    if getattr(workload.model, "_compiled_call_impl", None) is not None:  # what ``.compile()`` made, no copy has
         raise PlacerError(f"{_UNTIMED}: a copy would have to be compiled again")
     if (function := shared_function(workload)) is not None:
         raise PlacerError(f"{_UNTIMED}: copies of the model would call {function} too")

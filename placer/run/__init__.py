@@ -5,6 +5,6 @@ Nothing here imports torch before the script does: it may set what torch reads w
 
 from placer.run.magic import load_magic, unload_magic
 from placer.run.script import prepare
-from placer.run.session import Question, Session
+from placer.run.session import ReportOptions, Session
 
-__all__ = ["Question", "Session", "load_magic", "prepare", "unload_magic"]
+__all__ = ["ReportOptions", "Session", "load_magic", "prepare", "unload_magic"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from placer.printable import printable_text
-from placer.run.session import Question, Session
+from placer.run.session import ReportOptions, Session
 
 #: What is undone by ``unload_magic``, by the id of the shell.
 _loaded: dict[int, Callable[[], None]] = {}
@@ -20,7 +20,7 @@ def load_magic(shell: Any) -> None:
     """Watch the models that run in ``shell`` (an ``InteractiveShell``), and register the magic ``placer``."""
     if id(shell) in _loaded:
         return
-    session = Session(Question())
+    session = Session(ReportOptions())
     session.watch()
 
     from IPython.core import magic_arguments
@@ -29,16 +29,16 @@ def load_magic(shell: Any) -> None:
 
     def placer(line: str, cell: str | None = None) -> None:
         """What the models of all cells so far cost on each device; ``%%placer``: those of this cell."""
-        question = Question(**vars(arguments.parse_argstring(magic, line)))
+        options = ReportOptions(**vars(arguments.parse_argstring(magic, line)))
         told = session
         if cell is not None:
-            told = Session(question)
+            told = Session(options)
             told.watch()
             try:
                 shell.run_cell(cell)
             finally:
                 told.stop()
-        print(printable_text(told.report(question)), end="")
+        print(printable_text(told.report(options)), end="")
 
     magic: Any = placer
     for name, given in (

@@ -67,7 +67,7 @@ def _answer(seen: SeenModel, profile: Any, what_if: str | None, explain: bool) -
     workload = replace(inputs.workload, args=_shapes(inputs.trace), steps=seen.steps or None, data=inputs.data)
     module = seen.module()
     if inputs.plain and module is not None:  # other steps of it, for advice, can be traced
-        workload = replace(workload, target=module)
+        workload = replace(workload, model=module)
     try:
         question = ask(traced_step(workload, inputs.trace), profile=profile, what_if=what_if or ())
         explanation = explained(question, advice=explain)

@@ -24,7 +24,7 @@ PIPED_WIDTH = 100
 
 
 @dataclass(frozen=True)
-class Question:
+class ReportOptions:
     """What the report answers: priced by which profile (None: this machine's), beside which other GPU, how fully."""
 
     profile: Any = None
@@ -35,8 +35,8 @@ class Question:
 class Session:
     """Watches from when torch is there. ``begin`` also tells at the end of the process."""
 
-    def __init__(self, question: Question) -> None:
-        self.question = question
+    def __init__(self, options: ReportOptions) -> None:
+        self.options = options
         self.watcher: Watcher | None = None
         self.failure: str | None = None
         self._process = os.getpid()
@@ -77,9 +77,9 @@ class Session:
         if self.watcher is not None:
             self.watcher.stop()
 
-    def report(self, question: Question | None = None, *, width: int = PIPED_WIDTH) -> str:
+    def report(self, options: ReportOptions | None = None, *, width: int = PIPED_WIDTH) -> str:
         """What was seen so far, priced. Raises nothing but what ends a process."""
-        question = question or self.question
+        options = options or self.options
         if self.failure is not None:
             return f"placer: nothing was watched: {self.failure}\n"
         if self.watcher is None:
@@ -91,7 +91,7 @@ class Session:
             return f"{ended}placer: no model ran: a model is an nn.Module with parameters that is called with tensors\n"
         from placer.run.report import render
 
-        return ended + render(self.watcher.models, width, **vars(question))
+        return ended + render(self.watcher.models, width, **vars(options))
 
     def _start(self) -> None:
         """torch has just been imported by the script."""

@@ -337,7 +337,7 @@ class Watcher:
             if optimizer is not None:
                 seen.optimizer, optimizer = weakref.ref(optimizer), _part_for(optimizer, module)
         workload = Workload(
-            target=module, modules=(module,), args=args, kwargs=kwargs, autocast=inputs.autocast,
+            model=module, modules=(module,), args=args, kwargs=kwargs, autocast=inputs.autocast,
             mode="train" if inputs.learning else "infer", optimizer=optimizer or ("adam" if inputs.learning else None),
         )  # fmt: skip
         try:
@@ -345,7 +345,7 @@ class Watcher:
         except TraceError as error:
             inputs.refused = first_line(error)
         inputs.workload = replace(
-            workload, target=_Named(seen.name), modules=(), args=(), kwargs={}, optimizer=workload.optimizer_name
+            workload, model=_Named(seen.name), modules=(), args=(), kwargs={}, optimizer=workload.optimizer_name
         )
         self._waited += self._clock() - began
 

@@ -160,7 +160,7 @@ def copied(workload: Workload, real: bool) -> Workload:
         )
     if real and workload.draw is not None:
         workload.draw()
-    parts = (unwrap(workload.target), *workload.batch, workload.loss, workload.optimizer)
+    parts = (unwrap(workload.model), *workload.batch, workload.loss, workload.optimizer)
     target, args, kwargs, loss_target, loss, optimizer = _deep_copy(parts, _with_values if real else _without_values)
     _remove_hooks(target)
     return dataclasses.replace(

@@ -170,7 +170,7 @@ def _specs(tensors: Iterable[Tensor]) -> tuple[TensorSpec, ...]:
 class _ModelStep(_Step):
     def __init__(self, workload: Workload, attempt: Attempt, kind: DeviceKind, hosted: Mapping[int, Tensor]) -> None:
         super().__init__(workload, attempt, kind)
-        self.model = unwrap(workload.target)
+        self.model = unwrap(workload.model)
         _gather([self.model])
         self.train = workload.mode == "train" and attempt.trains
         if getattr(self.model, "training", self.train) != self.train:
@@ -328,7 +328,7 @@ class _FunctionStep(_Step):
         super().__init__(workload, attempt, kind)
         if workload.draw is not None:
             workload.draw()
-        found = Reachable(step=workload.target, module=list(workload.modules), optimizer=workload.optimizer)
+        found = Reachable(step=workload.model, module=list(workload.modules), optimizer=workload.optimizer)
         self.roots, self.optimizers = found.modules, found.optimizers
         _gather(self.roots.values())
         inputs = self.inputs()
@@ -349,7 +349,7 @@ class _FunctionStep(_Step):
             self.functions.autocast.watching(), in_every_thread(recorder, self.functions), recorder, self.functions,
             recorder.python_calls.counting(),
         ):  # fmt: skip
-            output = self.workload.target(*self.workload.args, **self.workload.kwargs)
+            output = self.workload.model(*self.workload.args, **self.workload.kwargs)
         log.end_phase("forward")
         train = passes.count > 0
         stepped = {*self.optimizers, *steps.stepped}

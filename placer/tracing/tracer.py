@@ -152,7 +152,7 @@ def _on_host(workload: Workload, attempt: Attempt) -> dict[int, Tensor]:
     """The values, by id, of the tensors on accelerators that a step reads in a child, which cannot ask for them."""
     roots: dict[str, Any] = {"inputs": workload.batch, "modules": list(workload.modules)}
     if attempt.real:
-        roots |= {"step": workload.target, "loss": workload.loss, "optimizer": workload.optimizer}
+        roots |= {"step": workload.model, "loss": workload.loss, "optimizer": workload.optimizer}
     found = Reachable(**roots)
     return values.on_host([*values.of_modules(found.modules.values()), *found.tensors], attempt.real)
 

@@ -269,7 +269,7 @@ def make_workload(
         raise ValueError("loss is for a model; a step function computes its own loss: leave loss out")
     compared = make_target(target, loss) if found == "train" else None
     return Workload(
-        target=model,
+        model=model,
         modules=_modules(model, modules),
         args=args,
         kwargs=kwargs,

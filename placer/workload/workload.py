@@ -39,7 +39,7 @@ class Workload:
     where the workload is from.
     """
 
-    target: Callable[..., Any]
+    model: Callable[..., Any]
     modules: tuple[nn.Module, ...]
     args: tuple[Any, ...]
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -79,8 +79,8 @@ class Workload:
 
     @cached_property
     def compiled(self) -> str | None:
-        """The mode of ``torch.compile`` that the target was given; None where it was not."""
-        return compiled_mode(self.target)
+        """The mode of ``torch.compile`` that the model was given; None where it was not."""
+        return compiled_mode(self.model)
 
     @property
     def may_infer(self) -> bool:
@@ -95,7 +95,7 @@ class Workload:
     def describe(self) -> dict[str, Any]:
         """Plain values, for explanations and the history."""
         return {
-            "target": _name(self.target),
+            "target": _name(self.model),
             "mode": self.mode,
             "inputs": self.describe_inputs(),
             **({"inputs_assumed": True} if self.inputs_assumed else {}),
@@ -128,8 +128,8 @@ def outputs_stay(data: str, outputs: str | None) -> bool:
     return outputs == "device" if outputs is not None else data == "device"
 
 
-def _name(target: object) -> str:
-    return str(getattr(target, "__name__", type(target).__name__))
+def _name(model: object) -> str:
+    return str(getattr(model, "__name__", type(model).__name__))
 
 
 
@@ -165,19 +165,19 @@ _DISTRIBUTED = ("torch.nn.parallel.distributed", "torch.distributed.")
 _DEEPEST = 8
 
 
-def compiled_mode(target: Callable[..., Any]) -> str | None:
-    """The mode that ``torch.compile`` was given for ``target``, a module or a function; None where it was not called.
+def compiled_mode(model: Callable[..., Any]) -> str | None:
+    """The mode that ``torch.compile`` was given for ``model``, a module or a function; None where it was not called.
 
     ``"default"``, ``"reduce-overhead"``, ``"max-autotune"`` or ``"max-autotune-no-cudagraphs"``. Options that select
     CUDA graphs or tuning count as their mode. Of another backend than inductor it is ``"backend <name>"``.
     """
     if "torch._dynamo" not in sys.modules:
         return None
-    context = getattr(target, "dynamo_ctx", None) if isinstance(target, nn.Module) else None
+    context = getattr(model, "dynamo_ctx", None) if isinstance(model, nn.Module) else None
     if context is not None:
         start = getattr(context, "callback", None)
     else:
-        start = _context(target._compiled_call_impl if isinstance(target, nn.Module) else target)
+        start = _context(model._compiled_call_impl if isinstance(model, nn.Module) else model)
     return None if start is None else _mode(start)
 
 

@@ -43,7 +43,7 @@ def workload(network: Network, batch: int, data: str = "host") -> Workload:
 def measured(network: Network, batch: int, device: str, data: str = "host") -> float:
     """Seconds of a step in a row of steps."""
     work = workload(network, batch, data)
-    model = work.target.to(device)  # type: ignore[union-attr]
+    model = work.model.to(device)  # type: ignore[union-attr]
     step = Step(work, device, make_optimizer(model, "adam") if work.mode == "train" else None)
     step.prepare()
     marks = []

@@ -17,7 +17,7 @@ from torch import nn
 
 from placer import machine
 from placer.profile.profile import Profile
-from placer.run import Question, Session, watcher
+from placer.run import ReportOptions, Session, watcher
 
 Run = Callable[..., "CompletedProcess[str]"]
 
@@ -62,8 +62,8 @@ def train() -> Callable[..., nn.Module]:
     return run
 
 
-def told(question: Question, run: Callable[[], object]) -> str:
-    session = Session(question)
+def told(options: ReportOptions, run: Callable[[], object]) -> str:
+    session = Session(options)
     session.watch()
     try:
         run()
@@ -73,8 +73,8 @@ def told(question: Question, run: Callable[[], object]) -> str:
 
 
 def test_a_report_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no model ran" in told(Question(), lambda: nn.Softmax(dim=-1)(torch.randn(2, 3)))
-    session = Session(Question())
+    assert "no model ran" in told(ReportOptions(), lambda: nn.Softmax(dim=-1)(torch.randn(2, 3)))
+    session = Session(ReportOptions())
     session.failure = "\x1b[2J"
     session._at_exit()
     assert capsys.readouterr().err == "\nplacer: nothing was watched: \ufffd[2J\n"
@@ -102,7 +102,7 @@ def test_a_script_is_told_at_its_end(
 def test_the_explanation_is_added_where_it_is_asked_for(
     handmade_profile: Profile, train: Callable[..., nn.Module]
 ) -> None:
-    short, long = (told(Question(handmade_profile, explain=explain), train) for explain in (False, True))
+    short, long = (told(ReportOptions(handmade_profile, explain=explain), train) for explain in (False, True))
     assert "What a step is made of" not in short
     assert "What a step is made of" in long
 
@@ -110,7 +110,7 @@ def test_the_explanation_is_added_where_it_is_asked_for(
 def test_the_line_that_would_help_is_named(
     handmade_profile: Profile, train: Callable[..., nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = one_line(told(Question(handmade_profile), lambda: train(2048, 512)))
+    text = one_line(told(ReportOptions(handmade_profile), lambda: train(2048, 512)))
     assert re.search(r"- Sequential: cpu finishes first: \S+ ms for these 3 steps, .*once\) on cuda; >99% sure", text)
     assert re.search(r"from \d+ steps on, the other way round", text)
     assert "one line" not in text  # it ran there
@@ -123,7 +123,7 @@ def test_the_line_that_would_help_is_named(
         for _ in range(2000):
             optimizer.step()
 
-    text = one_line(told(Question(handmade_profile), longer))
+    text = one_line(told(ReportOptions(handmade_profile), longer))
     assert re.search(r"cuda finishes first: \S+ s .*for these 2,003 steps, \S+ s on cpu; >99% sure", text)
     assert "one line: placement = placer.choose(model, (512, 84)), and placement.batches(loader) for the loader" in text
 
@@ -159,7 +159,7 @@ def test_time_that_goes_elsewhere_is_told_from_a_busy_machine(
             model(torch.randn(32, 84)).sum().backward()
             optimizer.step()
 
-    text = one_line(told(Question(handmade_profile), run))
+    text = one_line(told(ReportOptions(handmade_profile), run))
     says = "- Busy: the loop takes 70.0 ms a step, the model 20.0 ms of it: the rest is outside of it"
     assert (says in text) == (outside > 0)
     assert "- Busy: " in text
@@ -175,8 +175,8 @@ def test_a_model_that_could_not_be_priced_is_told(handmade_profile: Profile) -> 
         with contextlib.suppress(OSError):
             Fails(4, 2)(torch.randn(3, 4))
 
-    assert re.search(r"- Fails: not predicted: .*no such sensor", one_line(told(Question(handmade_profile), run)))
+    assert re.search(r"- Fails: not predicted: .*no such sensor", one_line(told(ReportOptions(handmade_profile), run)))
 
 
 def test_a_wrong_profile_is_told_and_not_raised(train: Callable[..., nn.Module]) -> None:
-    assert "- Sequential: not predicted: " in told(Question("no such machine"), train)
+    assert "- Sequential: not predicted: " in told(ReportOptions("no such machine"), train)

@@ -114,7 +114,7 @@ def test_the_usual_inputs_of_an_architecture(
     target = saved(folder, config, architecture, **fields)
     for trains, expected in ((True, train), (False, infer)):
         step = workload(target, trains)
-        assert type(step.target).__name__ == architecture
+        assert type(step.model).__name__ == architecture
         assert step.describe_inputs() == [main, *expected]
         traced = trace(step)
         assert (traced.mode, traced.real) == ("train" if trains else "infer", False)

@@ -65,7 +65,7 @@ def test_the_first_point_is_traced_and_runs(account: Account) -> None:
             continue
         if workload.mode == "infer":
             with torch.no_grad():
-                workload.target(*workload.args)
+                workload.model(*workload.args)
             continue
         (model,) = workload.modules
         loss: Any = workload.loss
