@@ -12,10 +12,8 @@ import torch
 from torch import nn
 
 from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.measuring import bench as attempts
 from placer.calibration.measuring import recording
 from placer.calibration.measuring.bench import Bench, attempt
-from placer.calibration.measuring.faults import BrokenDeviceError
 from placer.calibration.measuring.journal import (
     HUNG,
     NO_NUMBER,
@@ -33,8 +31,10 @@ OBSERVED = StepObservation("cpu", 2, "network", "fine", 1e-3, 0.0, {"step": 1.0}
 class Stub:
     """A bench whose probes give this, or raise it."""
 
-    def __init__(self, given: StepObservation | BaseException | None, device: str = "cpu") -> None:
-        self.given, self.device, self.threads = given, device, 2
+    device, threads = "cpu", 2
+
+    def __init__(self, given: StepObservation | BaseException | None) -> None:
+        self.given = given
 
     def measure(self, probe: Probe, *, seconds: float) -> StepObservation | None:
         if isinstance(self.given, BaseException):
@@ -117,22 +117,6 @@ def test_what_cannot_be_measured_here_is_written_down_with_its_reason(
     assert [f.reason for f in Journal(journal.path, {}).failures] == [reason]
     assert infeasible(journal.failures) == (f"1 probe of matmul on cpu left out: {reason}",)
     assert attempt(Stub(OBSERVED), probe(), seconds=1.0, journal=journal) is OBSERVED
-
-
-def test_an_accelerator_is_asked_whether_it_still_works_after_a_failure(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a sticky error every later probe would fail, to the end of the budget."""
-
-    def broken(device: str) -> None:
-        raise BrokenDeviceError("AcceleratorError: an illegal memory access was encountered")
-
-    monkeypatch.setattr(attempts, "check", broken)
-    monkeypatch.setattr(attempts, "release", lambda device: None)
-    bench = Stub(RuntimeError("CUDA error: an illegal memory access was encountered"), "cuda")
-    with pytest.raises(BrokenDeviceError, match="illegal memory access"):
-        attempt(bench, probe(), seconds=1.0, journal=journal)
-    assert len(journal.failures) == 1
 
 
 def test_a_probe_that_took_the_process_with_it_is_known_to_the_next_run(journal: Journal) -> None:

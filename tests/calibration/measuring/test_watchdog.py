@@ -13,7 +13,7 @@ import pytest
 from ended import ended
 
 from placer.calibration.measuring import faults
-from placer.calibration.measuring.faults import BrokenDeviceError, HungError, cause, check, run_limited, time_limit
+from placer.calibration.measuring.faults import BrokenDeviceError, HungError, check, run_limited, time_limit
 from placer.errors import CalibrationError
 
 #: A process that starts another one and waits for it, for ever.
@@ -83,10 +83,3 @@ def test_a_device_that_fails_is_broken_for_a_reason(error: Exception, monkeypatc
     monkeypatch.setattr(faults, "synchronize", failing)
     with pytest.raises(BrokenDeviceError, match=f"^{type(error).__name__}: {str(error).splitlines()[0]}$"):
         check("cpu")
-
-
-def test_a_cause_is_one_short_printable_line() -> None:
-    assert cause(RuntimeError("a\x1b[31m\tb" + "x" * 500)).startswith("RuntimeError: a [31m b")
-    assert len(cause(RuntimeError("x" * 500))) == 200
-    assert cause(ValueError()) == "ValueError: no message"
-    assert cause(CalibrationError("it did not come back")) == "it did not come back"
