@@ -60,12 +60,6 @@ def test_a_slower_dtype_costs_more_and_a_faster_one_not_less_and_neither_twice()
     assert floor_seconds(product, gpu, FLAT) == pytest.approx(2e-6 + counted * 5e-11 + 3e6 * 1e-10)
 
 
-def test_a_dtype_that_was_not_measured_is_assumed() -> None:
-    assumed = {"float64": 4.0, "bfloat16": 8.0, "complex64": 2.0, "complex128": 1.0, "int8": 8.0}
-    assert {dtype: peak(matmul(4, dtype), {"flops/float32": 8.0}) for dtype in assumed} == assumed
-    assert peak(matmul(4, "float64"), {"flops/float32": 8.0, "flops/float64": 3.0}) == 3.0
-
-
 @pytest.fixture
 def switches() -> Iterator[None]:
     """The process's switches for TF32 as torch has them, also afterwards."""
@@ -126,23 +120,6 @@ def residual(n: int = 25, noise: float = 1e-9, **changes: Any) -> FamilyFit:
         op_scale=1.3, mean=0.4, signal=0.9, noise=noise, parameters={}, measured=n,
     )  # fmt: skip
     return replace(fit, **changes)
-
-
-def test_it_goes_through_its_points_and_knows_nothing_far_away() -> None:
-    fit = residual()
-    x, ops = fit.x.astype(float), fit.op_index
-    mean, variance = Residual(fit).predict(x, ops)
-    assert mean == pytest.approx(fit.y, abs=1e-5)
-    assert variance == pytest.approx(0, abs=1e-5)
-    far = Residual(fit).predict(x + 1e4, ops)
-    assert (far[0], far[1]) == (pytest.approx(0.4), pytest.approx(0.9))
-    unknown = Residual(fit).predict(x, np.full(len(x), UNKNOWN_OP))[1]
-    assert ((unknown > variance + 0.05) & (unknown < 0.9)).all()  # points close by still say something
-    noisy = fit.point_noise.copy()
-    noisy[0] = 5.0
-    mean, variance = Residual(replace(fit, point_noise=noisy)).predict(x, ops)
-    assert abs(mean[0] - fit.y[0]) > 1e-3
-    assert variance[0] > 0.01
 
 
 def test_the_numbers_are_scikit_learns() -> None:

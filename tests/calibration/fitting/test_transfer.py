@@ -15,7 +15,6 @@ from placer.calibration.fitting.device import fit_device, predict_step
 from placer.calibration.fitting.moments import Moments
 from placer.calibration.fitting.transfer import (
     OTHER_CLASS,
-    SAME_CLASS,
     ComparedOps,
     Comparison,
     Difference,
@@ -146,15 +145,6 @@ def difference(
 
 def at(found: Difference, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return found.predict(x, np.zeros(len(x), dtype=np.int64))
-
-
-def test_far_from_every_sample_the_doubt_is_that_of_any_machine_and_a_class_is_alike() -> None:
-    other = difference(np.full(12, 1.2))
-    near, far = at(other, shapes(12))[1], at(other, shapes(12) + 500.0)[1]
-    assert near.max() < far.min() <= far.max() < OTHER_CLASS.family_pace + other.chosen.signal
-    few = np.full(6, 1.3), np.arange(6.0)
-    alike, unlike = (at(difference(*few, prior=prior), shapes(20, 6))[0] for prior in (SAME_CLASS, OTHER_CLASS))
-    assert abs(np.mean(alike)) < 0.7 * abs(np.mean(unlike))
 
 
 # --- what another machine's fit says ------------------------------------------------------------------------------
