@@ -17,13 +17,13 @@ from typing import Any, Literal
 
 from placer.calibration.suite.accounts import Account, Host, Point, Side, accounts, hosts
 from placer.calibration.validation import table
+from placer.calibration.validation.cells import priced_on
 from placer.calibration.validation.scores import group_by
-from placer.decision import Decision, decide, total
+from placer.decision import Decision, decide, total, traced_step
 from placer.errors import PlacerError
-from placer.pricing import Cost, Prediction, Residence, gpu_profile, on_other_cpu, predict
+from placer.pricing import Cost, Prediction, gpu_profile, on_other_cpu
 from placer.profile import Profile, find_gpu, load
-from placer.tracing import Trace, trace_here
-from placer.workload import Data
+from placer.tracing import trace_here
 
 #: A reported margin from which on an account is clear. Below it, who won depends on the day.
 CLEAR = 1.3
@@ -119,13 +119,12 @@ def price_point(account: Account, point: Point, reported: float) -> Judged:
     times: dict[Side, list[tuple[float, Prediction]]] = {"cpu": [], "gpu": []}
     for step in point.steps:
         part = step.part()
-        traced = trace_here(part.workload)
+        traced = traced_step(part.workload, trace_here(part.workload))
         for side in step.counted:
             profile = host_profile(by_side[side])
             if side == "gpu" and not step.on_host:
                 profile = gpu_profile(sheet.name, profile)
-            found = priced_elsewhere(traced, profile, profile.devices()[0], by_side[side].cores, step.data)
-            times[side].append((part.count, found))
+            times[side].append((part.count, priced_on(traced, profile, profile.devices()[0], by_side[side].cores)))
     cpu = total(times["cpu"])
     gpu = total(times["gpu"])
     spread = math.exp(0.5 * math.hypot(math.log(cpu.high / cpu.low), math.log(gpu.high / gpu.low)))
@@ -133,12 +132,6 @@ def price_point(account: Account, point: Point, reported: float) -> Judged:
     decision = decide({"cpu": cpu, "cuda": gpu}, None)
     hardware = f"{host.name}, {sheet.name.removeprefix('NVIDIA ').removeprefix('GeForce ')}"
     return Judged(account, point, hardware, cpu, gpu, ratio, ratio / spread, ratio * spread, decision, reported)
-
-
-def priced_elsewhere(traced: Trace, profile: Profile, device: str, threads: int, data: Data) -> Prediction:
-    """A step on a device of another machine's profile, so that it does not depend on this one. Raises ProfileError."""
-    found = predict(traced, profile, devices=(device,), threads=threads, data=data, residence=Residence(here=False))
-    return found[device]
 
 
 @cache

@@ -17,10 +17,11 @@ from placer.calibration.measuring.step import Measurement, Step, make_optimizer,
 from placer.calibration.measuring.timing import Clock
 from placer.calibration.suite import Entry
 from placer.calibration.validation.record import Cell, apart
+from placer.decision import Candidate, Candidates, Question, Traced, answer, traced_step
 from placer.errors import PlacerError
-from placer.pricing import describe_step, predict, roofline_seconds
+from placer.pricing import Prediction, describe_step, roofline_seconds
 from placer.profile import Profile
-from placer.tracing import Trace, trace
+from placer.tracing import trace
 from placer.workload import Data, Workload, make_workload
 
 #: Times an op is run in a row where each is timed alone, of which the fastest counts.
@@ -80,7 +81,7 @@ def one_line(error: Exception) -> str:
 
 def predicted_cells(entry: Entry, cells: Sequence[Cell], profile: Profile) -> list[Cell]:
     """The cells with a prediction each, or the reason why there is none. One trace per batch and mode."""
-    traces: dict[tuple[int, str], tuple[Trace, float]] = {}
+    traces: dict[tuple[int, str], tuple[Traced, float]] = {}
     data = entry.data or "host"
     try:
         model = build_model(entry)
@@ -92,8 +93,8 @@ def predicted_cells(entry: Entry, cells: Sequence[Cell], profile: Profile) -> li
         try:
             if case not in traces:
                 workload, started = cell_workload(entry, model, cell, data), time.perf_counter()
-                traces[case] = trace(workload), time.perf_counter() - started
-            result.append(_priced(cell, *traces[case], profile, data))
+                traces[case] = traced_step(workload, trace(workload)), time.perf_counter() - started
+            result.append(_priced(cell, *traces[case], profile))
         except PlacerError as error:
             result.append(unpredicted(cell, one_line(error)))
         except Exception as error:  # noqa: BLE001  a defect of tracing or pricing is a finding: it must not hide others
@@ -101,13 +102,20 @@ def predicted_cells(entry: Entry, cells: Sequence[Cell], profile: Profile) -> li
     return result
 
 
-def _priced(cell: Cell, traced: Trace, trace_seconds: float, profile: Profile, data: Data) -> Cell:
+def priced_on(traced: Traced, profile: Profile, device: str, threads: int) -> Prediction:
+    """A step on a device of a profile, wherever that is: it depends on nothing of this machine. Raises PlacerError."""
+    candidate = Candidate(device, device, profile, threads)
+    table = answer(Question(traced, Candidates((candidate,), profile)))
+    return table.parts[0].predictions[device]
+
+
+def _priced(cell: Cell, traced: Traced, trace_seconds: float, profile: Profile) -> Cell:
     """With the prediction, and what simpler models say: FLOPs over the peak rate, and a roofline per op."""
     started = time.perf_counter()
-    prediction = predict(traced, profile, devices=(cell.device,), threads=cell.threads, data=data)[cell.device]
+    prediction = priced_on(traced, profile, cell.device, cell.threads)
     seconds = trace_seconds + time.perf_counter() - started
     fit = profile.fit(cell.device, cell.threads)
-    work = describe_step(traced)
+    work = describe_step(traced.parts[0].trace)
     flops = sum(item.flops for item in work)
     roofline = sum(roofline_seconds(item, fit) for item in work)
     return replace(

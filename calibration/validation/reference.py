@@ -17,15 +17,15 @@ from torch import nn
 
 from placer.calibration.suite.accounts import hosts
 from placer.calibration.suite.reference import ENTRIES, Case, Reference
-from placer.calibration.validation.accounts import host_profile, priced_elsewhere
-from placer.calibration.validation.cells import build_model, cell_workload
+from placer.calibration.validation.accounts import host_profile
+from placer.calibration.validation.cells import build_model, cell_workload, priced_on
 from placer.calibration.validation.record import Cell, Report, thread_count
 from placer.calibration.validation.table import Table
-from placer.decision import ABOUT_THE_SAME, TIE, Decision, break_even_steps, decide, is_cpu
+from placer.decision import ABOUT_THE_SAME, TIE, Decision, Traced, break_even_steps, decide, is_cpu, traced_step
 from placer.errors import CalibrationError, PlacerError
 from placer.pricing import Prediction, gpu_profile
 from placer.profile import Profile, find_gpu
-from placer.tracing import Trace, trace_here
+from placer.tracing import trace_here
 from placer.units import format_seconds
 
 Row = tuple[str, ...]
@@ -141,24 +141,25 @@ class Steps:
 
     def __init__(self, entry: Reference) -> None:
         self.entry = entry
-        self._traces: dict[int, Trace] = {}
+        self._traces: dict[int, Traced] = {}
 
     @cached_property
     def _model(self) -> nn.Module:
         return build_model(self.entry)
 
-    def trace(self, batch: int) -> Trace:
+    def trace(self, batch: int) -> Traced:
         """Raises TraceError where there is no trace of such a batch."""
         if batch not in self._traces:
             cell = Cell(self.entry.name, self.entry.family, batch, self.entry.modes[0], "cpu", 1)
-            self._traces[batch] = trace_here(cell_workload(self.entry, self._model, cell, self.entry.data or "host"))
+            workload = cell_workload(self.entry, self._model, cell, self.entry.data or "host")
+            self._traces[batch] = traced_step(workload, trace_here(workload))
         return self._traces[batch]
 
     def price(self, batch: int, hardware: Hardware) -> dict[str, Prediction]:
         """Predictions by device, the CPU's first. Raises TraceError."""
-        traced, data = self.trace(batch), self.entry.data or "host"
+        traced = self.trace(batch)
         return {
-            device: priced_elsewhere(traced, profile, device, hardware.threads, data)
+            device: priced_on(traced, profile, device, hardware.threads)
             for device, profile in hardware.profiles.items()
         }
 

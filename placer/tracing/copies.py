@@ -164,7 +164,7 @@ def copied(workload: Workload, real: bool) -> Workload:
     target, args, kwargs, loss_target, loss, optimizer = _deep_copy(parts, _with_values if real else _without_values)
     _remove_hooks(target)
     return dataclasses.replace(
-        workload, target=target, modules=(target,), args=args, kwargs=kwargs, loss=loss, loss_target=loss_target,
+        workload, model=target, modules=(target,), args=args, kwargs=kwargs, loss=loss, loss_target=loss_target,
         optimizer=optimizer, draw=None,
     )
 

@@ -33,7 +33,7 @@ class Op(nn.Module):
 def works(function: Any, *operands: Tensor) -> list[Work]:
     module = Op(function)
     step = Workload(
-        target=module, modules=(module,), args=operands, kwargs={}, mode="infer", loss=None, optimizer=None,
+        model=module, modules=(module,), args=operands, kwargs={}, mode="infer", loss=None, optimizer=None,
         data="device",
     )  # fmt: skip
     traced = trace(step)
