@@ -1,6 +1,6 @@
 """Fits the cycles of the table of ops to records of single ops.
 
-    python -m placer.calibration.fitting.op_cycles RECORD... > placer/pricing/op_cycles.py
+    python -m placer.calibration.fitting.op_cycles RECORD... > placer/pricing/op_cycles.csv
 
 Of each op, every second size is fitted to; the others are held out (``TimedCall.held_out``).
 """
@@ -114,27 +114,13 @@ def fit_one(samples: Samples) -> Cycles | None:
     return min(tried, key=lambda pair: round(pair[0], 3))[1]
 
 
-def module_of(found: Mapping[str, Cycles]) -> str:
-    """The text of ``placer.pricing.op_cycles``."""
-    entries = [f'"{name}": ({each:.3g}, {begun:.3g}, {shared}),' for name, (each, begun, shared) in found.items()]
-    lines, line = [], "   "
-    for entry in entries:
-        if len(line) + len(entry) + 1 > 120:
-            lines.append(line)
-            line = "   "
-        line += f" {entry}"
-    return f"{HEAD}{chr(10).join([*lines, line])}\n}}  # fmt: skip\n"
+def table_of(cycles: Mapping[str, Cycles]) -> str:
+    """The text of ``op_cycles.csv``."""
+    rows = [
+        f"{name},{each:.3g},{begun:.3g},{'yes' if shared else 'no'}" for name, (each, begun, shared) in cycles.items()
+    ]
+    return "\n".join(["op,cycles,start_cycles,shared", *rows]) + "\n"
 
-
-HEAD = '''"""Cycles of a core that ops take: for each unit and each start (``op_table``), and whether cores share an op.
-
-Written by ``python -m placer.calibration.fitting.op_cycles`` from records of single ops.
-"""
-
-from __future__ import annotations
-
-CYCLES: dict[str, tuple[float, float, bool]] = {
-'''
 
 if __name__ == "__main__":
-    sys.stdout.write(module_of(fit_cycles(*map(Path, sys.argv[1:]))))
+    sys.stdout.write(table_of(fit_cycles(*map(Path, sys.argv[1:]))))

@@ -7,18 +7,32 @@ bandwidth. Ops that only move or combine numbers are treated as that.
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 from placer.pricing import op_amounts as amount
 from placer.pricing.op_amounts import Amount, Sequence
-from placer.pricing.op_cycles import CYCLES
 from placer.pricing.work import Effort, operand_bytes
 from placer.tracing import OpCall
 
 __all__ = ["NOTHING", "Effort", "amounts", "effort", "op_lines", "width"]
+
+
+@cache
+def op_cycles() -> Mapping[str, tuple[float, float, bool]]:
+    """By op: cycles of a core for each unit and for each start, and whether cores share it.
+
+    ``op_cycles.csv`` is written by ``python -m placer.calibration.fitting.op_cycles`` from records of single ops.
+    """
+    text = Path(__file__).with_name("op_cycles.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return {
+        row["op"]: (float(row["cycles"]), float(row["start_cycles"]), row["shared"] == "yes") for row in rows
+    }
 
 
 class Line(NamedTuple):
@@ -397,7 +411,7 @@ def effort(call: OpCall, flops: float = 0.0, moved: float = 0.0) -> Effort | Non
     written = sum(t.touched_bytes for t in call.outputs) if line.again else 0.0
     kernels = line.kernels if isinstance(line.kernels, float | int) else line.kernels(call)
     moved = operand_bytes(call) if line.whole else moved
-    each, begun, shared = line.cycles or CYCLES.get(name, (0.0, 0.0, True))
+    each, begun, shared = line.cycles or op_cycles().get(name, (0.0, 0.0, True))
     cycles = width(call) * (each * units + begun * starts)
     if call.op.startswith(("aten::_foreach_", *_FUSED_UPDATES)):
         cycles *= len(call.outputs)  # units are those of one tensor
