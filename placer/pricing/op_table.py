@@ -28,11 +28,13 @@ def op_cycles() -> Mapping[str, tuple[float, float, bool]]:
 
     ``op_cycles.csv`` is written by ``python -m placer.calibration.fitting.op_cycles`` from records of single ops.
     """
-    text = Path(__file__).with_name("op_cycles.csv").read_text(encoding="utf-8")
+    return read_cycles(Path(__file__).with_name("op_cycles.csv").read_text(encoding="utf-8"))
+
+
+def read_cycles(text: str) -> Mapping[str, tuple[float, float, bool]]:
+    """``op_cycles`` of the text of such a file."""
     rows = csv.DictReader(text.splitlines())
-    return {
-        row["op"]: (float(row["cycles"]), float(row["start_cycles"]), row["shared"] == "yes") for row in rows
-    }
+    return {row["op"]: (float(row["cycles"]), float(row["start_cycles"]), row["shared"] == "yes") for row in rows}
 
 
 class Line(NamedTuple):

@@ -1,12 +1,13 @@
-"""Cycles of the table of ops: found again in made-up samples, and written as the module that holds them."""
+"""Cycles of the table of ops: found again in made-up samples, and written as the table that holds them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from placer.calibration.fitting.op_cycles import Cycles, Samples, fit_one, module_of
+from placer.calibration.fitting.op_cycles import Cycles, Samples, fit_one, table_of
 from placer.pricing import STARTING
+from placer.pricing.op_table import read_cycles
 
 
 @pytest.mark.parametrize(("each", "begun", "shared"), [(40.0, 0.0, True), (40.0, 0.0, False), (3.0, 5000.0, False)])
@@ -22,10 +23,7 @@ def test_cycles_are_found_again(each: float, begun: float, shared: bool) -> None
     assert priced == pytest.approx(each * units + begun * starts, rel=0.1)
 
 
-def test_the_module_holds_what_was_found() -> None:
-    found = {f"op_{number}": Cycles(number / 7.0, 10.0 * number, number % 2 == 0) for number in range(40)}
-    names: dict[str, dict[str, tuple[float, float, bool]]] = {}
-    text = module_of(found)
-    exec(text, {}, names)
-    assert max(map(len, text.splitlines())) <= 120
-    assert {name: pytest.approx(values, rel=0.01) for name, values in found.items()} == names["CYCLES"]
+def test_the_table_holds_what_was_fitted() -> None:
+    fitted = {f"op_{number}": Cycles(number / 7.0, 10.0 * number, number % 2 == 0) for number in range(40)}
+    read = read_cycles(table_of(fitted))
+    assert {name: pytest.approx(values, rel=0.01) for name, values in fitted.items()} == read
