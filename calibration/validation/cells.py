@@ -94,7 +94,7 @@ def predicted_cells(entry: Entry, cells: Sequence[Cell], profile: Profile) -> li
             if case not in traces:
                 workload, started = cell_workload(entry, model, cell, data), time.perf_counter()
                 traces[case] = traced_step(workload, trace(workload)), time.perf_counter() - started
-            result.append(_priced(cell, *traces[case], profile))
+            result.append(_with_prediction(cell, *traces[case], profile))
         except PlacerError as error:
             result.append(unpredicted(cell, one_line(error)))
         except Exception as error:  # noqa: BLE001  a defect of tracing or pricing is a finding: it must not hide others
@@ -109,7 +109,7 @@ def priced_on(traced: Traced, profile: Profile, device: str, threads: int) -> Pr
     return table.parts[0].predictions[device]
 
 
-def _priced(cell: Cell, traced: Traced, trace_seconds: float, profile: Profile) -> Cell:
+def _with_prediction(cell: Cell, traced: Traced, trace_seconds: float, profile: Profile) -> Cell:
     """With the prediction, and what simpler models say: FLOPs over the peak rate, and a roofline per op."""
     started = time.perf_counter()
     prediction = priced_on(traced, profile, cell.device, cell.threads)

@@ -84,10 +84,10 @@ def price_steps(
     steps: Sequence[PublishedStep], cpu: Profile | None, say: Callable[[str], Any] = lambda _: None
 ) -> Iterator[PricedStep]:
     """Each step that can be built, priced. Those that cannot are counted by reason in the last line said."""
-    return price_each(steps, lambda step: _priced(step, trace_step(step), cpu), "steps", say)
+    return price_each(steps, lambda step: _priced_step(step, trace_step(step), cpu), "steps", say)
 
 
-def _priced(step: PublishedStep, trace: Trace, cpu: Profile | None) -> PricedStep:
+def _priced_step(step: PublishedStep, trace: Trace, cpu: Profile | None) -> PricedStep:
     sheet, profile = find_gpu(step.gpu), gpu_profile(step.gpu, cpu)
     device = profile.devices()[0]
     with as_published(step):

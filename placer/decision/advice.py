@@ -206,7 +206,7 @@ def _advise_step(part: TracedPart, question: Question, table: Table) -> tuple[Ad
         for change in _changes(part, table.parts[0].predictions, decision.device):
             # Where the changed step cannot be traced, or its profile knows nothing of it, it is left out.
             with suppress(PlacerError), only_placer_errors():
-                advice.append(_priced(change, part.workload, question, table, decision))
+                advice.append(_advice_on(change, part.workload, question, table, decision))
     return tuple(sorted((row for row in advice if row.gain >= LEAST_GAIN), key=lambda row: -row.gain))
 
 
@@ -250,7 +250,7 @@ def _changes(part: TracedPart, predictions: Mapping[str, Prediction], chosen: st
             yield _Change("op", f"{new} in place of {name}", how, workload, other, changes_results=True)
 
 
-def _priced(
+def _advice_on(
     change: _Change, before: Workload, question: Question, table: Table, decision: Decision
 ) -> Advice:
     """The advice that a change of the workload ``before`` amounts to."""

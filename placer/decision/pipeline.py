@@ -66,13 +66,13 @@ def answer(question: Question) -> Table:
     """
     work = question.work
     traced = work if isinstance(work, Traced) else trace_parts(work)
-    table = _priced(traced, question.candidates, question.objective)
+    table = _price_parts(traced, question.candidates, question.objective)
     if question.measure != "never":
         table = with_measured(table, traced.parts[0].workload, question.measure)
     return with_recorded(table) if question.recorded else table
 
 
-def _priced(traced: Traced, candidates: Candidates, objective: Objective) -> Table:
+def _price_parts(traced: Traced, candidates: Candidates, objective: Objective) -> Table:
     """All parts on every candidate that can run them."""
     able: list[Candidate] = []
     left_out, notes = dict(candidates.left_out), list(candidates.notes)
