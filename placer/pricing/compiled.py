@@ -269,15 +269,15 @@ def host_counts(
         trace, calls=tuple(call for call, _ in eager), python_calls=0, evicted_calls=0.0, dataflow=(),
         autograd_nodes=1 + losses + len(trace.parameters) if train else 0,
     )  # fmt: skip
-    found = framework_counts(rest, [s for _, s in eager])
+    counts = framework_counts(rest, [s for _, s in eager])
     library = sum(
         1 for work, region in zip(works, regions, strict=True) if region and work.family not in (*FUSABLE, "view")
     )
-    found["compiled_call"] = python * (2.0 if train else 1.0)
-    found["compiled_training"] = python * float(train)
-    found["compiled_kernel"] = python * len({place.kernel for place in places if place.kernel is not None})
-    found["compiled_library"] = python * library
-    return found
+    counts["compiled_call"] = python * (2.0 if train else 1.0)
+    counts["compiled_training"] = python * float(train)
+    counts["compiled_kernel"] = python * len({place.kernel for place in places if place.kernel is not None})
+    counts["compiled_library"] = python * library
+    return counts
 
 
 def _python_speed(framework: Mapping[str, float]) -> float:

@@ -10,9 +10,9 @@ where there is none by the roofline. The source of a price says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from placer.pricing.gpu.apple import AppleModel
     from placer.pricing.gpu.device_model import DeviceModel
 
+#: Seconds, sigma of log(seconds) and source of each of some ops.
+Prices: TypeAlias = tuple[list[float], list[float], list[Source]]
+#: A way to price ops of a family.
+Pricer: TypeAlias = "Callable[[CostModel, Sequence[Work], DeviceFit, str], Prices]"
 #: Standard deviation of log(seconds) of the part of an op that is left to the floor (see ``floors.floor_parts``).
 ARITHMETIC_SIGMA = 0.1
 #: Rates without which there is no physical floor.
@@ -92,14 +96,6 @@ class CostModel:
     def _residuals(self) -> dict[str, Residual]:
         return {name: Residual(family) for name, family in self.fit.families.items()}
 
-    @staticmethod
-    def _by_table(work: Work, residual: Residual | None) -> bool:
-        """Whether the table of ops prices an op of a CPU: none of the family's samples is of it, nor does its family
-        count what it does."""
-        if work.family == "view" or (residual is not None and residual.op_index(known_labels(work)) >= 0):
-            return False
-        return work.effort is None or work.effort.kind != COUNTED
-
     def price(self, trace: Trace) -> PricedTrace:
         """A price for every call of ``trace``; equal calls are priced once."""
         works, order = different_works(trace)
@@ -125,68 +121,95 @@ class CostModel:
             kernels=tuple(kernels[i] for i in order) if kernels else (),
         )
 
-    def price_works(self, works: Sequence[Work]) -> tuple[list[float], list[float], list[Source]]:
+    def price_works(self, works: Sequence[Work]) -> Prices:
         """Seconds, sigma of log(seconds) and source of each work."""
         cores, threads = self.fit.cores, self.fit.threads
         if cores is None:
-            return self._priced(works, self.fit)
+            return self._price_by_family(works, self.fit)
         cuts = [cut_of(work) for work in works]
-        shares = [share_of(work, min(threads, each.pieces)) for work, each in zip(works, cuts, strict=True)]
+        shares = [share_of(work, min(threads, cut.pieces)) for work, cut in zip(works, cuts, strict=True)]
         one = replace(self.fit, threads=1, rates=cores.rates)
-        seconds, sigma, sources = self._priced(shares, one)
+        seconds, sigma, sources = self._price_by_family(shares, one)
         for i, (work, share) in enumerate(zip(works, shares, strict=True)):
             start = seconds[i] * start_share(share, one)
             seconds[i] = shared_seconds(work, cuts[i], seconds[i], start, cores, threads)
             sigma[i] = math.hypot(sigma[i], SHARED_SIGMA)
         return seconds, sigma, sources
 
-    def _priced(self, works: Sequence[Work], fit: DeviceFit) -> tuple[list[float], list[float], list[Source]]:
-        """The same with the costs of ``fit``, evaluated family by family."""
-        sources: list[Source] = ["physics" if has_physics(work) else "guess" for work in works]
-        seconds, sigma = [0.0] * len(works), [SIGMA[source] for source in sources]
-        measured: Source = "published" if fit.estimated else "calibrated"
-        by_family: dict[str, list[int]] = {}
-        published: list[int] = []
+    def _price_by_family(self, works: Sequence[Work], fit: DeviceFit) -> Prices:
+        """The same with the costs of ``fit``. Ops that are priced in one way are priced together."""
+        groups: dict[tuple[Pricer, str], list[int]] = {}
         for i, work in enumerate(works):
-            by_family.setdefault(work.family, []).append(i)
-        for family, members in by_family.items():
-            residual = self._residuals.get(family)
-            if family == "view" and fit.device != "cpu":
-                for i in members:  # nothing runs on the device
-                    seconds[i], sigma[i], sources[i] = 0.0, 0.0, measured
-                continue
-            if residual is None and self._gpu is not None:
-                published += members
-                continue
-            seen = {i: works[i] if fit.device == "cpu" else on_accelerator(works[i]) for i in members}
-            if fit.device == "cpu":
-                told = {i for i in members if self._by_table(works[i], residual)}
-                for i in told:
-                    seconds[i] = table_seconds(works[i], fit)
-                members = [i for i in members if i not in told]
-            if residual is None:
-                for i in members:
-                    seconds[i] = roofline_seconds(seen[i], fit)
-                continue
-            if not members:
-                continue
-            x: Array = np.array([inputs_of(seen[i]) for i in members])
-            ops = np.array([residual.op_index(known_labels(seen[i])) for i in members])
-            mean, variance = residual.predict(x, ops)
-            covered = residual.covers(x, ops)
-            parameters, usual = residual.fit.parameters, residual.fit.mean
-            if PUBLISHED in parameters and self._gpu is not None:
-                floors = [(known, 1.0) for known in self._gpu.price([seen[i] for i in members])[0]]
-            else:
-                floors = [floor_parts(seen[i], fit, parameters) for i in members]
-            for j, i in enumerate(members):
-                floor, share = floors[j]
-                seconds[i] = floor * math.exp(usual + share * (mean[j] - usual))
-                doubt = math.sqrt(variance[j] + residual.fit.noise)
-                sigma[i] = math.hypot(share * doubt, (1.0 - share) * ARITHMETIC_SIGMA)
-                sources[i] = measured if covered[j] else "extrapolated"
-        if self._gpu is not None and published:
-            found = self._gpu.price([works[i] for i in published])
-            for i, price, doubt, source in zip(published, *found, strict=True):
+            groups.setdefault(self._pricer_of(work, fit), []).append(i)
+        seconds, sigma = [0.0] * len(works), [0.0] * len(works)
+        sources: list[Source] = ["guess"] * len(works)
+        for (pricer, family), members in groups.items():
+            prices = pricer(self, [works[i] for i in members], fit, family)
+            for i, price, doubt, source in zip(members, *prices, strict=True):
                 seconds[i], sigma[i], sources[i] = price, doubt, source
         return seconds, sigma, sources
+
+    def _pricer_of(self, work: Work, fit: DeviceFit) -> tuple[Pricer, str]:
+        """What prices an op, and the family whose ops are priced together with it; "" for those of all families."""
+        on_cpu, residual = fit.device == "cpu", self._residuals.get(work.family)
+        if work.family == "view" and not on_cpu:
+            return CostModel._free, ""
+        if residual is None and self._gpu is not None:
+            return CostModel._by_published_times, ""
+        # The table of ops has what no sample of the family is of, unless the family counts what such an op does.
+        sampled = residual is not None and residual.op_index(known_labels(work)) >= 0
+        counted = work.effort is not None and work.effort.kind == COUNTED
+        if on_cpu and work.family != "view" and not sampled and not counted:
+            return CostModel._by_table_of_ops, ""
+        return (CostModel._by_roofline, "") if residual is None else (CostModel._by_samples, work.family)
+
+    def _free(self, works: Sequence[Work], fit: DeviceFit, _: str) -> Prices:
+        """Nothing runs on the device."""
+        return [0.0] * len(works), [0.0] * len(works), [_measured(fit)] * len(works)
+
+    def _by_published_times(self, works: Sequence[Work], _fit: DeviceFit, _: str) -> Prices:
+        """What is known of the GPU from others' measurements of it, and of others."""
+        assert self._gpu is not None
+        return self._gpu.price(works)
+
+    def _by_table_of_ops(self, works: Sequence[Work], fit: DeviceFit, _: str) -> Prices:
+        """Cycles or memory traffic."""
+        return _unmeasured(works, [table_seconds(work, fit) for work in works])
+
+    def _by_roofline(self, works: Sequence[Work], fit: DeviceFit, _: str) -> Prices:
+        """Peak rates alone."""
+        described = works if fit.device == "cpu" else list(map(on_accelerator, works))
+        return _unmeasured(works, [roofline_seconds(work, fit) for work in described])
+
+    def _by_samples(self, works: Sequence[Work], fit: DeviceFit, family: str) -> Prices:
+        """A floor, times what samples of the family teach."""
+        residual = self._residuals[family]
+        described = works if fit.device == "cpu" else list(map(on_accelerator, works))
+        x: Array = np.array([inputs_of(work) for work in described])
+        ops = np.array([residual.op_index(known_labels(work)) for work in described])
+        mean, variance = residual.predict(x, ops)
+        covered = residual.covers(x, ops)
+        parameters, usual = residual.fit.parameters, residual.fit.mean
+        if PUBLISHED in parameters and self._gpu is not None:
+            floors = [(floor, 1.0) for floor in self._gpu.price(described)[0]]
+        else:
+            floors = [floor_parts(work, fit, parameters) for work in described]
+        seconds, sigma = [], []
+        sources: list[Source] = []
+        for number, (floor, share) in enumerate(floors):
+            seconds.append(floor * math.exp(usual + share * (mean[number] - usual)))
+            doubt = math.sqrt(variance[number] + residual.fit.noise)
+            sigma.append(math.hypot(share * doubt, (1.0 - share) * ARITHMETIC_SIGMA))
+            sources.append(_measured(fit) if covered[number] else "extrapolated")
+        return seconds, sigma, sources
+
+
+def _measured(fit: DeviceFit) -> Source:
+    """What a price rests on that samples cover."""
+    return "published" if fit.estimated else "calibrated"
+
+
+def _unmeasured(works: Sequence[Work], seconds: list[float]) -> Prices:
+    """Prices that no sample backs."""
+    sources: list[Source] = ["physics" if has_physics(work) else "guess" for work in works]
+    return seconds, [SIGMA[source] for source in sources], sources

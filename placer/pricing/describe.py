@@ -103,11 +103,11 @@ class Place(NamedTuple):
 def places(ops: Sequence[tuple[str, float]]) -> list[Place]:
     """The place of each op of a step, given (name, bytes moved) of all ops in order. Steps follow each other."""
     previous = next((nbytes for _, nbytes in reversed(ops) if nbytes), 0.0)
-    seen: set[str] = set()
+    names: set[str] = set()
     result = []
     for (op, nbytes), distance in zip(ops, reuse_distances(ops), strict=True):
-        result.append(Place(octave(previous), octave(distance), op not in seen))
-        seen.add(op)
+        result.append(Place(octave(previous), octave(distance), op not in names))
+        names.add(op)
         previous = nbytes or previous
     return result
 
@@ -186,10 +186,10 @@ def describe_step(trace: Trace) -> tuple[Work, ...]:
     placed: dict[tuple[int, Place], Work] = {}
     result: list[Work] = []
     for work, place in zip(works, places([(op_of(work.op), work.bytes) for work in works]), strict=True):
-        found = placed.get((id(work), place))
-        if found is None:
-            found = placed[id(work), place] = _at(place, work)
-        result.append(found)
+        at_its_place = placed.get((id(work), place))
+        if at_its_place is None:
+            at_its_place = placed[id(work), place] = _at(place, work)
+        result.append(at_its_place)
     return tuple(result)
 
 
@@ -199,7 +199,7 @@ def different_works(trace: Trace) -> tuple[tuple[Work, ...], tuple[int, ...]]:
     slots: dict[int, int] = {}
     order = tuple(slots.setdefault(id(work), len(slots)) for work in describe_step(trace))
     by_id = {id(work): work for work in describe_step(trace)}
-    return tuple(by_id[known] for known in slots), order
+    return tuple(by_id[number] for number in slots), order
 
 
 def feature_names(family: str) -> tuple[str, ...]:
@@ -239,9 +239,9 @@ def op_label(work: Work) -> str:
     A variant is another op, and so is any dtype but float32. Whether an op writes in place is a feature, not a name.
     """
     op, dot, kernel = work.op.partition(SUFFIX)
-    name, own = f"{op.rstrip('_')}{dot}{kernel}", variant(work)
-    if own:
-        name = f"{name}{VARIANT}{own}"
+    name, variant_name = f"{op.rstrip('_')}{dot}{kernel}", variant(work)
+    if variant_name:
+        name = f"{name}{VARIANT}{variant_name}"
     return name if work.dtype == "float32" else f"{name}:{work.dtype}"
 
 
@@ -288,15 +288,15 @@ def on_accelerator(work: Work) -> Work:
     kept = bool(dot) and suffix in _KEPT_SUFFIXES and work.family != "reduction"
     *sizes, footprint, _, _, _ = work.sizes
     *flags, _, _, repeated, _, _ = work.flags
-    found = replace(
+    plain = replace(
         work, op=work.op if kept else op, dtype=work.dtype.partition("+")[0],
         sizes=(*sizes, footprint, 0.0, 0.0, 0.0), flags=(*flags, 0.0, 0.0, repeated, 0.0, 0.0),
     )  # fmt: skip
     if work.family == "attention":
-        return replace(found, op=f"{op}{SUFFIX}{_backend(found)}")
+        return replace(plain, op=f"{op}{SUFFIX}{_backend(plain)}")
     if work.family == "optimizer" and not kept and not updated_alone(work):
-        return _updated_together(found)
-    return found
+        return _updated_together(plain)
+    return plain
 
 
 def launches(work: Work) -> float:

@@ -95,7 +95,7 @@ def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
         region_seconds=kind.region_seconds(threads),
         cycle_seconds=CYCLE_AT_1_GHZ / (sheet.clock_ghz * 1e9),
     )
-    found = on_other_cpu(
+    scaled = on_other_cpu(
         measured, speeds, threads=threads, efficiency=kind.efficiency, register_bytes=kind.register_bytes,
         cache_bytes=float(sockets * sheet.l3_bytes + threads * sheet.l2_bytes),
     )  # fmt: skip
@@ -104,10 +104,10 @@ def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
         "torch": measured.fingerprint["torch"],
     }  # fmt: skip
     # How fast a host issues to a GPU is not told by how its kernels start: a class's cycles make it twice too slow.
-    fits = [replace(fit, rates={**fit.rates, ISSUE_RATIO: 1.0}) for fit in found.fits]
+    fits = [replace(fit, rates={**fit.rates, ISSUE_RATIO: 1.0}) for fit in scaled.fits]
     note = f"{sheet.name}: a calibrated core of its kind, scaled to its clock, vectors and memory"
     return replace(
-        found, fits=tuple(fits), created="", fingerprint=facts, warnings=(note,), seconds=0.0, name=sheet.name
+        scaled, fits=tuple(fits), created="", fingerprint=facts, warnings=(note,), seconds=0.0, name=sheet.name
     )
 
 
@@ -146,7 +146,7 @@ def _bound(amount: str) -> str:
     return "memory" if "bytes" in amount or amount in _MOVED else "start"
 
 
-def estimated_profile(own: Profile | None, why: str, threads: int) -> Profile:
+def estimated_profile(calibration: Profile | None, why: str, threads: int) -> Profile:
     """What is known of this machine, run with ``threads`` CPU threads, where its calibration says nothing of it.
 
     ``own`` is a calibration that does not hold for the whole machine any more; what holds of it is kept. ``why`` says
@@ -155,16 +155,16 @@ def estimated_profile(own: Profile | None, why: str, threads: int) -> Profile:
     """
     facts = machine.fingerprint()
     warnings = [f"an estimate from published measurements, as {why}"]
-    cpu = _calibrated_cpu(own, facts)
+    cpu = _calibrated_cpu(calibration, facts)
     if cpu is None:
         nearest = nearest_profile(facts)
         cpu = on_other_cpu(nearest, cpu_speeds(facts, nearest, threads), threads=threads)
         warnings += cpu.warnings
-    others = (_accelerator(accelerator, own, cpu, facts) for accelerator in facts["accelerators"])
+    others = (_accelerator(accelerator, calibration, cpu, facts) for accelerator in facts["accelerators"])
     return Profile(
         schema=SCHEMA, created="", fingerprint=facts, samples=(), fits=(*cpu.fits, *(fit for fit in others if fit)),
         noise={}, warnings=tuple(warnings), complete=True, seconds=0.0, name="estimate",
-        unusable={} if own is None else own.unusable,
+        unusable={} if calibration is None else calibration.unusable,
     )  # fmt: skip
 
 
@@ -174,36 +174,38 @@ def nearest_profile(facts: Mapping[str, Any], *, own_class: bool = True) -> Prof
     Without ``own_class`` profiles of the machine's own class are left out: to see how good an estimate is elsewhere.
     Raises ProfileError.
     """
-    found = {name: profiles.shipped_facts(name) for name in profiles.shipped()}
-    unlike = {name: profiles.dissimilarity(fingerprint, facts) for name, (fingerprint, _) in found.items()}
-    allowed = [name for name in found if own_class or unlike[name] >= profiles.SAME_CLASS_WITHIN]
-    nearest = min(allowed, key=lambda name: (unlike[name], found[name][1]))
+    facts_of = {name: profiles.shipped_facts(name) for name in profiles.shipped()}
+    unlike = {name: profiles.dissimilarity(fingerprint, facts) for name, (fingerprint, _) in facts_of.items()}
+    allowed = [name for name in facts_of if own_class or unlike[name] >= profiles.SAME_CLASS_WITHIN]
+    nearest = min(allowed, key=lambda name: (unlike[name], facts_of[name][1]))
     return profiles.load_cached(profiles.shipped_folder() / f"{nearest}.json")  # a user's profile may have its name
 
 
-def _calibrated_cpu(own: Profile | None, facts: Mapping[str, Any]) -> Profile | None:
+def _calibrated_cpu(calibration: Profile | None, facts: Mapping[str, Any]) -> Profile | None:
     """The CPU of ``own``, if nothing that it depends on has changed."""
-    if own is None or profiles.stale_fields(own, {**facts, "accelerators": ()}):
+    if calibration is None or profiles.stale_fields(calibration, {**facts, "accelerators": ()}):
         return None
-    return replace(own, fits=tuple(fit for fit in own.fits if fit.device == "cpu")) if "cpu" in own.devices() else None
+    if "cpu" not in calibration.devices():
+        return None
+    return replace(calibration, fits=tuple(fit for fit in calibration.fits if fit.device == "cpu"))
 
 
 def _accelerator(
-    accelerator: Mapping[str, Any], own: Profile | None, cpu: Profile, facts: Mapping[str, Any]
+    accelerator: Mapping[str, Any], calibration: Profile | None, cpu: Profile, facts: Mapping[str, Any]
 ) -> DeviceFit | None:
     """The fit of an accelerator: as calibrated, where that holds, or of the catalog; None where nothing is known."""
     device = str(accelerator["device"])
     alone = {**facts, "accelerators": [accelerator]}
-    if own is not None and device in own.devices() and not profiles.stale_fields(own, alone):
-        return own.fit(device)
+    if calibration is not None and device in calibration.devices() and not profiles.stale_fields(calibration, alone):
+        return calibration.fit(device)
     # Only where there is an accelerator: the catalog's model takes time to load.
     from placer.pricing.gpu.catalog_profile import gpu_profile
 
     try:
-        found = gpu_profile(profiles.reported_gpu(accelerator).name, cpu)
+        of_catalog = gpu_profile(profiles.reported_gpu(accelerator).name, cpu)
     except UnknownGPU:
         return None
-    return replace(found.fits[0], device=device, estimated=True)
+    return replace(of_catalog.fits[0], device=device, estimated=True)
 
 
 def named_profile(

@@ -140,7 +140,7 @@ def floor_parts(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> 
     residual of ops that only move as much memory it would be off by a third. Starting short loops again is left to the
     floor too: that is instructions, and no cache makes them more.
     """
-    costs, own = floor_costs(work, fit, parameters)
+    costs, of_the_op = floor_costs(work, fit, parameters)
     total = sum(costs.values())
     cpu = fit.device == "cpu"
     loops = sum(cost for name, cost in costs.items() if name in _LOOPS)
@@ -149,7 +149,7 @@ def floor_parts(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> 
     if parameters.get(ARITHMETIC_BY_FLOOR) and evaluates(work):
         by_floor += arithmetic
     share = max(1.0 - by_floor / total, LEAST_SHARE) if by_floor > 0.0 else 1.0
-    if cpu and not own and work.dtype != "float32":
+    if cpu and not of_the_op and work.dtype != "float32":
         total += work.flops * max(1.0 / peak(work, fit.rates) - 1.0 / fit.rates["flops/float32"], 0.0)
     return max(total, roofline_seconds(work, fit) / 3.0), share
 
@@ -162,13 +162,13 @@ def floor_amounts(work: Work, rates: Mapping[str, float], *, threads: int = 1, c
     becomes of caches and registers, and what each of ``threads`` does.
     """
     family = FAMILIES[work.family]
-    own = family.count(work, threads)
+    counted = family.count(work, threads)
     if not cpu:
         flops = work.flops * rates["flops/float32"] / peak(work, rates, cpu=False)
-        return {"flops": flops, "bytes": work.bytes, **{name: own[name] for name in family.amounts}}
+        return {"flops": flops, "bytes": work.bytes, **{name: counted[name] for name in family.amounts}}
     return {
         "flops": work.flops, "bytes": work.bytes, "evicted": work.flags[-2], "first": work.flags[-1],
-        "reuse_distance": reuse_share(work.sizes[-1]), **own,
+        "reuse_distance": reuse_share(work.sizes[-1]), **counted,
     }  # fmt: skip
 
 
@@ -179,20 +179,20 @@ def floor_costs(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> 
     """
     cpu = fit.device == "cpu"
     suffix = next((f"@{label}" for label in known_labels(work) if f"latency@{label}" in parameters), "")
-    found = floor_amounts(work, fit.rates, threads=fit.threads, cpu=cpu)
+    amounts = floor_amounts(work, fit.rates, threads=fit.threads, cpu=cpu)
     if cpu:
-        found |= FAMILIES[work.family].earlier(work, fit.threads)
-    costs = {name: parameters.get(f"{name}{suffix}", 0.0) * amount for name, amount in found.items()}
+        amounts |= FAMILIES[work.family].earlier(work, fit.threads)
+    costs = {name: parameters.get(f"{name}{suffix}", 0.0) * amount for name, amount in amounts.items()}
     return {"latency": parameters[f"latency{suffix}"], **costs}, bool(suffix)
 
 
 def start_share(work: Work, fit: DeviceFit) -> float:
     """Share of an op's floor that does not depend on how much it does: what the thread that starts it does alone."""
-    known = fit.families.get(work.family)
-    if known is None:
+    family = fit.families.get(work.family)
+    if family is None:
         start, arithmetic, memory = roofline_parts(work, fit)
         return start / (start + max(arithmetic, memory))
-    costs, _ = floor_costs(work, fit, known.parameters)
+    costs, _ = floor_costs(work, fit, family.parameters)
     return costs["latency"] / sum(costs.values())
 
 
@@ -212,15 +212,15 @@ def op_parts(work: Work, seconds: float, fit: DeviceFit) -> tuple[float, float, 
     """
     start, arithmetic, memory = roofline_parts(work, fit)
     longer = max(arithmetic, memory)
-    own = seconds * longer / (start + longer)
-    return seconds - own, own if arithmetic >= memory else 0.0, own if arithmetic < memory else 0.0
+    rest = seconds * longer / (start + longer)
+    return seconds - rest, rest if arithmetic >= memory else 0.0, rest if arithmetic < memory else 0.0
 
 
 def compute_parts(priced: PricedTrace, fit: DeviceFit) -> dict[str, float]:
     """The seconds of a step's ops by ``COMPUTE_PARTS``: what they go into, the optimizer's apart."""
     rows = list(zip(priced.trace.calls, priced.works, priced.seconds, strict=True))
-    found = _by_limit(((work, seconds) for call, work, seconds in rows if call.phase != "optimizer"), fit)
-    return {**found, "optimizer": sum(seconds for call, _, seconds in rows if call.phase == "optimizer")}
+    by_limit = _by_limit(((work, seconds) for call, work, seconds in rows if call.phase != "optimizer"), fit)
+    return {**by_limit, "optimizer": sum(seconds for call, _, seconds in rows if call.phase == "optimizer")}
 
 
 def step_bounds(priced: PricedTrace, components: Mapping[str, float], fit: DeviceFit) -> dict[Bound, float]:
@@ -229,7 +229,7 @@ def step_bounds(priced: PricedTrace, components: Mapping[str, float], fit: Devic
     An accelerator runs behind its host. Where the host needs longer to issue the ops than the device to run them,
     faster kernels would save nothing: all that is not copied or waited for is bounded by launches.
     """
-    found: dict[Bound, float] = {
+    bounds: dict[Bound, float] = {
         "launches": components.get("dispatch", 0.0), "transfer": components.get("copy", 0.0), "arithmetic": 0.0,
         "memory": 0.0, "waits": components.get("sync", 0.0) + components.get("others", 0.0),
         "loader": components.get("loading", 0.0),
@@ -237,21 +237,21 @@ def step_bounds(priced: PricedTrace, components: Mapping[str, float], fit: Devic
     device = sum(priced.seconds)
     host = sum(priced.host_seconds) + framework_seconds(priced.counts, fit.framework)
     if priced.device != "cpu" and host > device:
-        found["launches"] += device
-        return found
+        bounds["launches"] += device
+        return bounds
     limits = _by_limit(zip(priced.works, priced.seconds, strict=True), fit)
-    found["launches"] += limits["overhead"]
-    found["arithmetic"] += limits["arithmetic"]
-    found["memory"] += limits["memory"]
-    return found
+    bounds["launches"] += limits["overhead"]
+    bounds["arithmetic"] += limits["arithmetic"]
+    bounds["memory"] += limits["memory"]
+    return bounds
 
 
 def _by_limit(rows: Iterable[tuple[Work, float]], fit: DeviceFit) -> dict[str, float]:
     sums = {"arithmetic": 0.0, "memory": 0.0, "overhead": 0.0}
-    known: dict[int, tuple[float, float, float]] = {}
+    parts: dict[int, tuple[float, float, float]] = {}
     for work, seconds in rows:
-        if id(work) not in known:
-            known[id(work)] = op_parts(work, 1.0, fit)
-        for name, share in zip(("overhead", "arithmetic", "memory"), known[id(work)], strict=True):
+        if id(work) not in parts:
+            parts[id(work)] = op_parts(work, 1.0, fit)
+        for name, share in zip(("overhead", "arithmetic", "memory"), parts[id(work)], strict=True):
             sums[name] += seconds * share
     return sums

@@ -66,13 +66,13 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
     - ``cold_node``: autograd nodes, weighted by the share of their code that no core's own cache holds.
     - ``evicted_call``: Python functions whose code other functions have evicted (``Trace.evicted_calls``).
     """
-    last, asked = _last_counts(trace), tuple(host_seconds)
-    found = last.get(asked)
-    if found is None:
-        found = _counts(trace, asked)
+    last, key = _last_counts(trace), tuple(host_seconds)
+    counts = last.get(key)
+    if counts is None:
+        counts = _counts(trace, key)
         last.clear()  # another thread may do the same meanwhile
-        last[asked] = found
-    return dict(found)
+        last[key] = counts
+    return dict(counts)
 
 
 @once_per_trace

@@ -120,9 +120,9 @@ class Residual:
         """
         if not self.fit.measured:
             return np.zeros(len(x), dtype=bool)
-        own = [name not in CONTEXT_SIZES for name in self.fit.feature_names]
+        of_the_op = [name not in CONTEXT_SIZES for name in self.fit.feature_names]
         low, high = self._x.min(0) - MARGIN, self._x.max(0) + MARGIN
-        inside = ((x >= low) & (x <= high))[:, own].all(axis=1)
+        inside = ((x >= low) & (x <= high))[:, of_the_op].all(axis=1)
         return np.asarray(inside & (ops != UNKNOWN_OP))
 
     def predict(self, x: Array, ops: Indices) -> tuple[Array, Array]:

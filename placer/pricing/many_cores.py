@@ -50,16 +50,16 @@ def cut_of(work: Work) -> Cut:
         return ONE_PIECE
     if kind == "searches":
         return Cut(cut(work.sizes[0], SEARCH_GRAIN))
-    found = _BY_FAMILY.get(work.family) or _BY_KIND.get(kind)
-    return found(work) if found else ONE_PIECE
+    cut_by = _BY_FAMILY.get(work.family) or _BY_KIND.get(kind)
+    return cut_by(work) if cut_by else ONE_PIECE
 
 
 def share_of(work: Work, cores: float) -> Work:
     """What one of so many cores does of an op."""
     if cores <= 1.0:
         return work
-    own = len(work.sizes) - 4
-    sizes, (footprint, *context) = _SHARES.get(work.family, _all_but)(work.sizes[:own], cores), work.sizes[own:]
+    count = len(work.sizes) - 4
+    sizes, (footprint, *context) = _SHARES.get(work.family, _all_but)(work.sizes[:count], cores), work.sizes[count:]
     moved = _MOVED[work.family](sizes) if work.family in _MOVED else work.bytes / cores
     effort = work.effort
     if effort is not None:
@@ -77,10 +77,10 @@ def shared_seconds(work: Work, cut_: Cut, share: float, start: float, cores: Cor
         return share + (region if cut_.always else 0.0)
     start = min(start, share)
     slower = math.pow(at_work, 1.0 - cores.exponent(threads))
-    own = (share - start) * slower
+    of_a_core = (share - start) * slower
     if work.sizes[-4] > cores.cache_bytes:
-        own = max(own, work.bytes / cores.bytes_per_second)
-    return start + region + own
+        of_a_core = max(of_a_core, work.bytes / cores.bytes_per_second)
+    return start + region + of_a_core
 
 
 def _is_transposed_copy(work: Work) -> bool:

@@ -107,10 +107,10 @@ def permuted(call: OpCall, _flops: float) -> tuple[float, float]:
 
 def _matrix(call: OpCall) -> tuple[float, float, float]:
     """(Matrices, rows, columns) of the largest matrix."""
-    found = max((t for t in call.inputs if len(t.shape) > 1), key=lambda t: t.numel, default=None)
-    if found is None:
+    matrix = max((t for t in call.inputs if len(t.shape) > 1), key=lambda t: t.numel, default=None)
+    if matrix is None:
         return 1.0, 1.0, 1.0
-    return float(math.prod(found.shape[:-2])), float(found.shape[-2]), float(found.shape[-1])
+    return float(math.prod(matrix.shape[:-2])), float(matrix.shape[-2]), float(matrix.shape[-1])
 
 
 def cubes(call: OpCall, _flops: float) -> tuple[float, float]:

@@ -365,8 +365,8 @@ def line_of(op: str) -> tuple[str, str, Line] | None:
         name = op
     elif name.startswith(_OVER_LISTS):
         name = "mul"
-    own = name if name in _lines() else name.rstrip("_")
-    return (own, *_lines()[own]) if own in _lines() else None
+    listed = name if name in _lines() else name.rstrip("_")
+    return (listed, *_lines()[listed]) if listed in _lines() else None
 
 
 def kind_of(label: str) -> str:
@@ -378,14 +378,14 @@ def kind_of(label: str) -> str:
 
 def op_lines() -> dict[str, list[list[str]]]:
     """The names of the ops of every line whose cycles the table tells, by kind."""
-    told = (COUNTED, QUANTIZED)
-    return {kind: [line.ops.split() for line in lines] for kind, lines in TABLE.items() if kind not in told}
+    counted = (COUNTED, QUANTIZED)
+    return {kind: [line.ops.split() for line in lines] for kind, lines in TABLE.items() if kind not in counted}
 
 
 def amounts(call: OpCall, flops: float) -> tuple[str, str, Line, float, float] | None:
     """(Name, kind and line of a call, its units, its starts); None of an op that is not in the table."""
-    found = line_of("aten::_euclidean_dist" if amount.by_product(call) else call.op)
-    return None if found is None else (*found, *found[2].amount(call, flops))
+    line = line_of("aten::_euclidean_dist" if amount.by_product(call) else call.op)
+    return None if line is None else (*line, *line[2].amount(call, flops))
 
 
 def width(call: OpCall) -> float:
@@ -401,10 +401,10 @@ def effort(call: OpCall, flops: float = 0.0, moved: float = 0.0) -> Effort | Non
 
     ``flops`` and ``moved`` are the arithmetic that the op's family counts, and the bytes of one pass.
     """
-    found = amounts(call, flops)
-    if found is None:
+    counted = amounts(call, flops)
+    if counted is None:
         return None
-    name, kind, line, units, starts = found
+    name, kind, line, units, starts = counted
     arithmetic = line.flops * units + line.each * starts
     for tensor in (*call.inputs, *call.outputs):
         if tensor.dtype in _COMPLEX_TYPES:

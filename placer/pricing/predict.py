@@ -123,30 +123,33 @@ def predict(
     or its numbers make no sense.
     """
     residence = residence or Residence()
-    found: dict[str, Prediction] = {}
+    predictions: dict[str, Prediction] = {}
     for device in devices:
         try:
             with np.errstate(all="ignore"):  # a profile from elsewhere may hold any number; the result is checked
                 model = cost_model(profile, residence.fitted_as.get(device, device), threads)
-                found[device] = _predicted(model, device, trace, profile, data, outputs, steps, residence, loading)
+                predictions[device] = _predicted(
+                    model, device, trace, profile, data, outputs, steps, residence, loading
+                )
         except (ArithmeticError, np.linalg.LinAlgError) as error:
             raise _senseless(profile, device, str(error)) from error
-        _check(found[device], profile)
-    return found
+        _check(predictions[device], profile)
+    return predictions
 
 
-def _check(found: Prediction, profile: Profile) -> None:
+def _check(prediction: Prediction, profile: Profile) -> None:
     """Raise ProfileError where a prediction's numbers make no sense: then those of the profile make none."""
-    times = (found.low, found.step_seconds, found.high, found.total_seconds or 1.0, *found.priced.seconds)
-    ordered = 0.0 < found.low <= found.step_seconds <= found.high and found.step_seconds <= _LONGEST_STEP
+    low, step, high = prediction.low, prediction.step_seconds, prediction.high
+    times = (low, step, high, prediction.total_seconds or 1.0, *prediction.priced.seconds)
+    ordered = 0.0 < low <= step <= high and step <= _LONGEST_STEP
     if not ordered or not all(map(math.isfinite, times)):
-        what = f"a step of {found.step_seconds:g} s, from {found.low:g} to {found.high:g} s"
-        raise _senseless(profile, found.device, what)
+        what = f"a step of {step:g} s, from {low:g} to {high:g} s"
+        raise _senseless(profile, prediction.device, what)
 
 
-def _senseless(profile: Profile, device: str, found: str) -> ProfileError:
+def _senseless(profile: Profile, device: str, what: str) -> ProfileError:
     return ProfileError(
-        f"the numbers of profile {profile.name or 'in memory'} for {device} make no sense ({found}); "
+        f"the numbers of profile {profile.name or 'in memory'} for {device} make no sense ({what}); "
         "run: placer calibrate"
     )
 
@@ -161,8 +164,9 @@ def _predicted(
         step = timeline.on_cpu(priced, fit, loading=loading)
     else:
         step = timeline.on_accelerator(priced, fit, data=data, outputs=outputs, loading=loading)
-    own = step.seconds - step.components.get("loading", 0.0)  # what loading takes is known: it widens no interval
-    sigma = log_sigma(priced, fit, own) * (own / step.seconds if step.seconds else 1.0)
+    # What loading takes is known: it widens no interval.
+    without_loading = step.seconds - step.components.get("loading", 0.0)
+    sigma = log_sigma(priced, fit, without_loading) * (without_loading / step.seconds if step.seconds else 1.0)
     one_time = one_time_parts(trace, profile, fit, device, residence)
     if priced.compilation is not None:
         one_time |= {"compiler": priced.compilation.loading, "compilation": priced.compilation.seconds}
@@ -246,8 +250,8 @@ def log_sigma(priced: PricedTrace, fit: DeviceFit, step_seconds: float) -> float
     share = 1.0 if priced.device == "cpu" or device >= host else device / host
     alone = device + host if priced.device == "cpu" else step_seconds  # what it waits for others grows with its ops
     counted = fit.interval.get("ops", 1.0)
-    sigma = [own if source == "guess" else counted * own
-             for own, source in zip(priced.sigma, priced.sources, strict=True)]  # fmt: skip
+    sigma = [doubt_of_op if source == "guess" else counted * doubt_of_op
+             for doubt_of_op, source in zip(priced.sigma, priced.sources, strict=True)]  # fmt: skip
     ops = share * doubt(priced.families, priced.seconds, sigma) / max(alone, 1e-12)
     waiting = waiting_doubt(alone, fit.rates) if priced.device == "cpu" else 0.0
     compiled = 0.0 if priced.compilation is None else priced.compilation.doubt

@@ -144,6 +144,6 @@ _ORDER: tuple[str, ...] = (*SOURCES, "data sheet")
 _Rank = TypeVar("_Rank", bound=str)
 
 
-def weakest(found: Iterable[_Rank]) -> _Rank:
+def weakest(ranks: Iterable[_Rank]) -> _Rank:
     """What several sources, or several provenances, rest on together."""
-    return max(found, key=_ORDER.index)
+    return max(ranks, key=_ORDER.index)

@@ -56,8 +56,8 @@ def beside(nearest: Profile, measured: machine.MeasuredSpeeds, threads: int) -> 
 
     How fast it starts ops shows in the small step: in what it took, beside what it takes by the profile ``nearest``.
     """
-    known = threads if threads in nearest.threads("cpu") else 1
-    slower = measured.small_step_seconds / small_step_seconds(nearest, known)
+    calibrated = threads if threads in nearest.threads("cpu") else 1
+    slower = measured.small_step_seconds / small_step_seconds(nearest, calibrated)
 
     def of_all(all_together: float, one: float) -> float:
         if threads in (1, measured.threads) or measured.threads == 1:
@@ -65,7 +65,7 @@ def beside(nearest: Profile, measured: machine.MeasuredSpeeds, threads: int) -> 
         return one * math.pow(threads, math.log(all_together / one) / math.log(measured.threads))
 
     read = CpuSpeeds(
-        dispatch_seconds=slower * nearest.fit("cpu", known).rates["dispatch_seconds"],
+        dispatch_seconds=slower * nearest.fit("cpu", calibrated).rates["dispatch_seconds"],
         flops_per_second=of_all(measured.flops_per_second, measured.core_flops_per_second),
         bytes_per_second=of_all(measured.bytes_per_second, measured.core_bytes_per_second),
         core_flops_per_second=measured.core_flops_per_second,

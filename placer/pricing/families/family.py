@@ -31,8 +31,8 @@ def of_busiest(pieces: float, threads: int, loops: float = 1.0, **amounts: float
     ``loops`` that more than one core takes part in: waking the others costs some microseconds.
     """
     cores = min(max(threads, 1), pieces)
-    found = {f"{PER_CORE}{name}": amount / cores for name, amount in amounts.items()}
-    return {**found, f"{PER_CORE}shared": loops if cores > 1 else 0.0}
+    of_a_core = {f"{PER_CORE}{name}": amount / cores for name, amount in amounts.items()}
+    return {**of_a_core, f"{PER_CORE}shared": loops if cores > 1 else 0.0}
 
 
 def chunks(work: Work, _threads: int) -> dict[str, float]:

@@ -135,13 +135,13 @@ class DeviceModel:
         sources: list[Source] = [SOURCES[0]] * len(works)
         for (kind, _), members in groups.items():
             dtype = self._dtype(members[0][1])
-            told = [self.source(row, dtype, physics=has_physics(works[i])) for i, row in members]
-            found, sigma = self.price_rows(kind, dtype, [row for _, row in members], told)
-            for (i, _), each, error, source in zip(members, found.tolist(), sigma.tolist(), told, strict=True):
-                seconds[i] += each
-                errors[i] += each * error
+            row_sources = [self.source(row, dtype, physics=has_physics(works[i])) for i, row in members]
+            prices, sigma = self.price_rows(kind, dtype, [row for _, row in members], row_sources)
+            for (i, _), price, error, source in zip(members, prices.tolist(), sigma.tolist(), row_sources, strict=True):
+                seconds[i] += price
+                errors[i] += price * error
                 sources[i] = weakest((sources[i], source))
-        sigmas = [error / each if each else 0.0 for each, error in zip(seconds, errors, strict=True)]
+        sigmas = [error / price if price else 0.0 for price, error in zip(seconds, errors, strict=True)]
         return seconds, sigmas, sources
 
     def source(self, row: Row, dtype: str, *, physics: bool) -> Source:

@@ -305,8 +305,8 @@ def _about(sheet: DataSheet) -> tuple[float, ...]:
 
 def _log(values: Array, most: float, shift: float | None = None) -> Array:
     """log2, cut at ``most`` either way; with a ``shift``, counted from there and not cut."""
-    found = np.log2(np.maximum(values, 1e-12))
-    return found - shift if shift is not None else np.clip(found, -most, most)
+    logarithms = np.log2(np.maximum(values, 1e-12))
+    return logarithms - shift if shift is not None else np.clip(logarithms, -most, most)
 
 
 def _waves(c: dict[str, Array], sheet: DataSheet) -> list[Array]:
