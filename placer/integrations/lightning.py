@@ -89,9 +89,7 @@ def choose(
     """
     step = _Step(_checked(module))
     own = _configured(module) if optimizer is None else optimizer
-    return placer.choose(
-        step, batch=(batch,), mode="train", loss=_loss_of, optimizer=own, move=False, **workload
-    )
+    return placer.choose(step, batch=(batch,), mode="train", loss=_loss_of, optimizer=own, move=False, **workload)
 
 
 def trainer_args(

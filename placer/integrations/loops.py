@@ -218,9 +218,7 @@ def training_parts(
     if batches > updates:
         # The first batch after an update finds no gradients to add to.
         small = GradientStep(step, None, True) if accumulate > 2 else step
-        without = placer.Part(
-            "accumulation", small, count=batches - updates, mode="train", loop_calls=micro, **part
-        )
+        without = placer.Part("accumulation", small, count=batches - updates, mode="train", loop_calls=micro, **part)
         parts.insert(0, without.changed(workload=dataclasses.replace(without.workload, optimizer=None)))
     return parts
 

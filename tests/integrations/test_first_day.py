@@ -57,9 +57,7 @@ def _stable_baselines3(choose: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore::placer.PlacerWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
-@pytest.mark.parametrize(
-    "ask", [_lightning, _transformers, _skorch, _pytorch_tabnet, _stable_baselines3]
-)
+@pytest.mark.parametrize("ask", [_lightning, _transformers, _skorch, _pytorch_tabnet, _stable_baselines3])
 def test_an_answer_without_a_calibration(ask: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACER_HOME", str(tmp_path / "home"))
     name = ask.__name__[1:]
