@@ -13,22 +13,28 @@ import contextlib
 import copy
 import functools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, EncoderDecoderCache, GenerationMixin, StoppingCriteria, StoppingCriteriaList
+from transformers import (
+    Cache,
+    DynamicCache,
+    EncoderDecoderCache,
+    GenerationMixin,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 from transformers.generation import MaxLengthCriteria
 from transformers.modeling_outputs import BaseModelOutput
 
 import placer
 from placer.integrations.loops import whole
+from placer.nest import tensors
 from placer.tracing import meta_model, trace_here
 from placer.workload import Data, make_workload
 
-#: Where a cache holds a tensor: a list or an object, and an index or the name of an attribute.
-Place = tuple[Any, Any]
 #: Settings of ``generate`` that ``generation`` makes itself.
 _OWN = frozenset({"max_new_tokens", "min_new_tokens", "max_length", "min_length", "return_dict_in_generate"})
 #: Settings with the values that are priced, and what the others mean.
@@ -123,19 +129,16 @@ def cache_lengths(first: int, steps: int) -> dict[int, int]:
 
 def _cache_after_prefill(model: Any, ids: Tensor, options: dict[str, Any], autocast: torch.dtype | bool | None) -> Any:
     """The cache that ``generate`` builds of the prompt, without values. Raises ValueError for a model without one."""
-    found: list[Any] = []
+    outputs: list[Any] = []
     example = ids, torch.ones_like(ids)
-    trace_here(make_workload(Prefill(model, options, found.append), batch=example, mode="infer", autocast=autocast))
-    cache = getattr(found[-1], "past_key_values", None)
+    trace_here(make_workload(Prefill(model, options, outputs.append), batch=example, mode="infer", autocast=autocast))
+    cache = getattr(outputs[-1], "past_key_values", None)
     if isinstance(cache, tuple):  # transformers 4
         kind: Any = EncoderDecoderCache if model.config.is_encoder_decoder else DynamicCache
         cache = kind.from_legacy_cache(cache)
     if cache is None or not any(isinstance(keys, Tensor) for keys, _ in _growing(cache)[1]):
         raise ValueError(f"{type(model).__name__} keeps no cache of keys and values, so its steps are not priced")
-    cache = copy.deepcopy(cache)
-    where = places(cache)
-    fill(where, [torch.empty_like(tensor, device="meta") for tensor in tensors(where)])
-    return cache
+    return copy.deepcopy(cache, {id(tensor): torch.empty_like(tensor, device="meta") for tensor in tensors(cache)})
 
 
 def decode_step(
@@ -156,12 +159,9 @@ def decode_step(
     else:
         read, mask = prompt(len(ids), length + 1)
     tokens, arguments = loop_arguments(without, read, {**settings, "attention_mask": mask})
-    given = {name: value for name, value in arguments.items() if isinstance(value, (Tensor, BaseModelOutput))}
-    others = {name: value for name, value in arguments.items() if name not in given}
-    where = places(others["past_key_values"])
-    cached = tensors(where)
-    fill(where, [None] * len(cached))
-    return DecodeStep(model, others, where), (tokens, cached, given)
+    inputs = {name: value for name, value in arguments.items() if isinstance(value, (Tensor, Cache, BaseModelOutput))}
+    others = {name: value for name, value in arguments.items() if name not in inputs}
+    return DecodeStep(model, others), (tokens, inputs)
 
 
 class Prefill(nn.Module):
@@ -186,19 +186,17 @@ class Prefill(nn.Module):
 class DecodeStep(nn.Module):
     """One turn of the loop in ``generate``: each text gets a token, with a cache of all tokens before it.
 
-    ``arguments`` are those of the loop (see ``loop_arguments``). The cache among them is empty: its tensors are inputs
-    of the step, and belong in these ``places``.
+    ``arguments`` are those of the loop (see ``loop_arguments``) that are no tensors.
     """
 
-    def __init__(self, model: Any, arguments: dict[str, Any], places: Sequence[Place]) -> None:
+    def __init__(self, model: Any, arguments: dict[str, Any]) -> None:
         super().__init__()
         self.model: Any = model
-        self.arguments, self._places = arguments, places
+        self.arguments = arguments
 
-    def forward(self, input_ids: Tensor, cached: tuple[Tensor, ...], given: dict[str, Any]) -> Tensor:
-        """The texts with one more token. ``cached``: the cache's tensors. ``given``: other tensors of the arguments."""
-        fill(self._places, cached)
-        result: Tensor = type(self.model)._sample(self.model, input_ids, **self.arguments, **given)
+    def forward(self, input_ids: Tensor, inputs: dict[str, Any]) -> Tensor:
+        """The texts with one more token. ``inputs``: the cache, and other tensors of the loop's arguments."""
+        result: Tensor = type(self.model)._sample(self.model, input_ids, **self.arguments, **inputs)
         return result
 
 
@@ -255,42 +253,6 @@ def _mixed_in(model: Any, mixin: type) -> Iterator[None]:
 @functools.lru_cache(maxsize=16)
 def _with_mixin(kind: type, mixin: type) -> type:
     return type(kind.__name__, (mixin, kind), {"__module__": kind.__module__})
-
-
-def places(cache: Any) -> list[Place]:
-    """Where ``cache`` holds its tensors, in a fixed order."""
-    return list(_places(cache, set()))
-
-
-def _places(value: Any, seen: set[int]) -> Iterator[Place]:
-    if isinstance(value, type) or id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, dict):
-        items: Any = value.items()
-    elif isinstance(value, (list, tuple)):
-        items = enumerate(value)
-    else:
-        items = getattr(value, "__dict__", {}).items()
-    for name, item in items:
-        if isinstance(item, Tensor):
-            yield value, name
-        else:
-            yield from _places(item, seen)
-
-
-def tensors(where: Sequence[Place]) -> tuple[Tensor, ...]:
-    """The tensors in these places."""
-    return tuple(holder[name] if isinstance(holder, (list, dict)) else getattr(holder, name) for holder, name in where)
-
-
-def fill(where: Sequence[Place], values: Sequence[Tensor | None]) -> None:
-    """Put tensors, or nothing, into these places."""
-    for (holder, name), value in zip(where, values, strict=True):
-        if isinstance(holder, (list, dict)):
-            holder[name] = value
-        else:
-            setattr(holder, name, value)
 
 
 def grown(cache: Any, tokens: int) -> Any:

@@ -12,7 +12,6 @@ import math
 import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch
@@ -21,7 +20,6 @@ from torch.utils.data import DataLoader
 
 import placer
 from placer.errors import TraceError, first_line
-from placer.placed import Placement
 from placer.tracing import child
 from placer.workload import Loading, is_stream, measure_loading, same_order
 
@@ -59,35 +57,13 @@ def keep(given: str) -> None:
     _log.info("%s was given, so nothing is predicted", given)
 
 
-class StepHooks:
-    """``Placement.step`` for a library that calls one hook before a step and another one after it.
-
-    A step that never ends, because it raised, is not recorded.
-    """
-
-    def __init__(self, placement: Placement) -> None:
-        self.placement = placement
-        self._step: AbstractContextManager[None] | None = None
-
-    def begin(self) -> None:
-        """Before a step."""
-        self._step = self.placement.step()
-        self._step.__enter__()
-
-    def end(self) -> None:
-        """After a step that did not raise."""
-        step, self._step = self._step, None
-        if step is not None:
-            step.__exit__(None, None, None)
-
-
 def mode_switch(module: nn.Module) -> Callable[[bool], None]:
     """Sets the mode of a module's parts without entering a function of theirs: libraries walk once for many steps."""
     flags = [vars(part) for part in module.modules()]
 
     def switch(training: bool) -> None:
-        for each in flags:
-            each["training"] = training
+        for attributes in flags:
+            attributes["training"] = training
 
     return switch
 
@@ -221,13 +197,6 @@ def training_parts(
         without = placer.Part("accumulation", small, count=batches - updates, mode="train", loop_calls=micro, **part)
         parts.insert(0, without.changed(workload=dataclasses.replace(without.workload, optimizer=None)))
     return parts
-
-
-def check_names(given: Iterable[str], known: Iterable[str], owner: str) -> None:
-    """Raise TypeError for an argument that ``owner`` does not have."""
-    unknown = [name for name in given if name not in set(known)]
-    if unknown:
-        raise TypeError(f"{owner} has no argument {', '.join(map(repr, unknown))}")
 
 
 def whole(name: str, number: Any, least: int = 1) -> int:

@@ -15,7 +15,7 @@ from sklearn.base import clone
 from skorch.callbacks import Callback
 
 import placer
-from placer.integrations.loops import StepHooks, choose_job, first_batch, loading_between
+from placer.integrations.loops import choose_job, first_batch, loading_between
 from placer.placement import all_or_nothing, move_modules, move_optimizer
 from placer.workload import same_randomness
 
@@ -117,19 +117,22 @@ class ChooseOnFit(Callback):  # type: ignore[misc]
                 move_modules(modules, device)
                 move_optimizer(net.optimizer_)
             net.device = Chosen(device)
-        self._hooks = StepHooks(self.placement_.parts["training"])
 
     def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
-        self._hooks.begin()
+        self._begin_step()
 
     def on_batch_end(self, net: Any, batch: Any = None, training: bool = False, **kwargs: Any) -> None:
         if training:  # a step is predicted with the loading of its batch, so it begins where the one before ends
-            self._hooks.end()
-            self._hooks.begin()
+            self._step.__exit__(None, None, None)
+            self._begin_step()
+
+    def _begin_step(self) -> None:
+        self._step = self.placement_.parts["training"].step()
+        self._step.__enter__()
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the choice, which holds a copy of the net and is about this machine."""
-        return {name: value for name, value in vars(self).items() if name not in ("placement_", "_hooks")}
+        return {name: value for name, value in vars(self).items() if name not in ("placement_", "_step")}
 
 
 def _device_of(net: Any) -> str:

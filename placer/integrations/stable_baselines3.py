@@ -59,17 +59,6 @@ def algorithm_args(
     return {**own, "device": choose_job(learning, []).device}
 
 
-def choose(
-    algorithm: type[Any], policy: Any, env: Any, *, devices: Any = None, profile: Any = None, **kwargs: Any
-) -> placer.JobPlacement:
-    """Predict where ``algorithm(policy, env, **kwargs)`` learns fastest. Nothing is moved; arguments as for ``job``.
-
-    ``devices`` and ``profile`` are those of ``placer.choose``. Raises ValueError, TypeError for a wrong argument.
-    """
-    found = job(algorithm, policy, env, **kwargs)
-    return placer.choose(found, devices=devices, profile=profile, move=False)
-
-
 def job(
     algorithm: type[Any], policy: Any, env: Any, *, total_timesteps: int | None = None,
     env_seconds: float | str | None = None, **kwargs: Any,
@@ -94,7 +83,7 @@ def job(
         named = algorithm.__name__ if isinstance(algorithm, type) else f"an object of {type(algorithm).__name__}"
         raise TypeError(f"algorithm must be the class PPO, A2C, DQN, SAC or TD3, not {named}")
     if "device" in kwargs:
-        raise TypeError("device is what choose answers: leave it out, and give placement.device to the algorithm")
+        raise TypeError("device is what the job is compared on: leave it out")
     if env is None:
         raise ValueError("env must be an environment or the name of one: its spaces shape the networks")
     if isinstance(env_seconds, str) and env_seconds != "measure":
@@ -200,21 +189,14 @@ def _off_policy(own: Any) -> tuple[int, list[_Step]]:
     updates = steps * own.n_envs if updates < 0 else updates
     noise, callback, one_step = copy.deepcopy(own.action_noise), _callback(own), TrainFreq(1, TrainFrequencyUnit.STEP)
     own.replay_buffer.full = True
-    walk, without_walk = own.policy.set_training_mode, mode_switch(own.policy)
-
-    def once_a_rollout(mode: bool) -> None:  # after the rollout's own, each prediction has a walk
-        without_walk(mode)
-        own.policy.set_training_mode = walk
 
     def act(observation: Any) -> None:
-        own.policy.set_training_mode = walk if steps == 1 else once_a_rollout
         if isinstance(own, DQN):
             own.exploration_rate = 0.0  # else the action is drawn, not asked of the policy
         own.collect_rollouts(own.env, callback, one_step, own.replay_buffer, action_noise=noise)
 
     def update(number: int) -> Callable[[Any], None]:
         def step(given: Any) -> None:
-            own.policy.set_training_mode = walk if updates == 1 else without_walk
             own._n_updates = number
             own.train(gradient_steps=1, batch_size=own.batch_size)
 

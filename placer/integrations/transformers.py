@@ -1,4 +1,4 @@
-"""Hugging Face Trainer: all ``TrainingArguments``, with the answer among them, and a callback that watches its steps.
+"""Hugging Face Trainer: all ``TrainingArguments``, with the answer among them.
 
 >>> arguments = TrainingArguments("out", **training_args(model, train_dataset, eval_dataset, num_train_epochs=2))
 """
@@ -14,13 +14,12 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback, TrainingArguments, default_data_collator
+from transformers import TrainingArguments, default_data_collator
 
 import placer
 from placer import machine
 from placer.decision import ranks
 from placer.integrations import loops
-from placer.placed import Placement
 
 #: What the Trainer's loops cost around a step with an update, one without, and one of evaluation, in Python functions
 #: of average length. Version 5.23 enters 630, 80 and 105, and the last two run small ops of their own.
@@ -33,19 +32,6 @@ _OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adagrad": torch.optim.Adagrad,
     "rmsprop": torch.optim.RMSprop,
 }
-
-
-def choose(model: torch.nn.Module, batch: Any, *, optimizer: Any = "adamw", **workload: Any) -> Placement:
-    """Predict where ``model`` trains fastest on batches like ``batch``; nothing is moved: the Trainer does that.
-
-    ``batch`` is what the data collator makes, labels included, so that the model computes its own loss. The default
-    optimizer is the Trainer's. ``workload``: other arguments of ``placer.choose``. Call this before
-    ``TrainingArguments``, which fix the device of the process.
-
-    Raises ValueError, TypeError for a wrong argument.
-    """
-    workload.setdefault("mode", "train")
-    return placer.choose(model, batch=dict(batch), optimizer=optimizer, move=False, **workload)
 
 
 def training_args(
@@ -61,10 +47,7 @@ def training_args(
     ``fp16``, which the Trainer runs on a GPU only: then nothing is predicted. Of what ``job`` cannot price there is one
     PlacerWarning, and the default rule decides. Call this before ``TrainingArguments``, which fix the device of the
     process.
-
-    Raises TypeError for an argument that ``TrainingArguments`` do not have.
     """
-    loops.check_names(arguments, [field.name for field in dataclasses.fields(TrainingArguments)], "TrainingArguments")
     if "use_cpu" in arguments or arguments.get("fp16"):
         loops.keep(f"use_cpu={arguments['use_cpu']!r}" if "use_cpu" in arguments else "fp16, for a GPU,")
         return arguments
@@ -116,7 +99,6 @@ def job(
     Raises ValueError, TypeError for a wrong argument.
     """
     fields = {field.name: field for field in dataclasses.fields(TrainingArguments)}
-    loops.check_names(arguments, fields, "TrainingArguments")
 
     def given(name: str) -> Any:
         return arguments.get(name, fields[name].default)
@@ -159,22 +141,6 @@ def job(
             loop_calls=EVALUATION, autocast=autocast,
         ))  # fmt: skip
     return placer.Job(parts, repeats=repeats)
-
-
-class WatchSteps(TrainerCallback):  # type: ignore[misc]
-    """A ``TrainerCallback`` that records how long training steps take, as ``Placement.step`` does.
-
-    With gradient accumulation a step of the Trainer is several steps of the prediction: leave it out then.
-    """
-
-    def __init__(self, placement: Placement) -> None:
-        self._hooks = loops.StepHooks(placement)
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._hooks.begin()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._hooks.end()
 
 
 @dataclasses.dataclass(frozen=True)
