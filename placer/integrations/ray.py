@@ -1,14 +1,12 @@
 """Ray: profiles of the nodes of a cluster, and the node and device on which a task or an actor finishes first.
 
->>> calibrate(budget=60)  # one node of each kind
->>> choice = choose_node(model, (64, 84))
+>>> cluster = calibrate(budget=60)  # one node of each kind
+>>> choice = choose_node(model, (64, 84), cluster=cluster)
 >>> Trainer.options(**choice.options()).remote()
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
 import subprocess
@@ -16,7 +14,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -24,18 +21,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from placer import machine
 from placer.decision import Traced
-from placer.errors import PlacerError, ProfileError, UnknownGPU, first_line
+from placer.errors import PlacerError, UnknownGPU, first_line
 from placer.fleets import Fleet, Machine, cpu_class, rank, work_of
-from placer.profile import (
-    Profile,
-    data_home,
-    default_path,
-    default_threads,
-    find_gpu,
-    load_cached,
-    read_regular,
-    replace_file,
-)
+from placer.profile import Profile, default_path, default_threads, find_gpu, load_cached
 from placer.units import format_count, format_duration
 from placer.workload import Job, Workload
 
@@ -60,8 +48,8 @@ ENVIRONMENT = {
 class Node:
     """One node, as Ray describes it.
 
-    ``resources`` are what tasks may ask for (``"CPU"``, ``"GPU"``, ...). ``kind`` names what it has in common with
-    others, "" where it was never asked what it is.
+    ``resources`` are what tasks may ask for (``"CPU"``, ``"GPU"``, ...). ``kind`` is what it has in common with others,
+    empty where it was not asked what it is.
     """
 
     id: str
@@ -69,7 +57,7 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     resources: Mapping[str, float] = field(default_factory=dict)
     alive: bool = True
-    kind: str = ""
+    kind: tuple[str, ...] = ()
 
     @property
     def cpus(self) -> int:
@@ -111,7 +99,7 @@ class Cluster:
     """The nodes of a cluster, the profiles of their kinds, and why a node could not be calibrated, by its id."""
 
     nodes: tuple[Node, ...]
-    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    profiles: Mapping[tuple[str, ...], Profile] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
 
     def groups(self, price: Mapping[str, float] | None = None) -> list[Group]:
@@ -130,7 +118,7 @@ class Cluster:
             )
         alike: dict[Hashable, list[Node]] = {}
         for node in working:
-            kind: Hashable = node.kind if node.kind in self.profiles else ("", node.accelerator)
+            kind = node.kind if node.kind in self.profiles else node.accelerator
             alike.setdefault((kind, node.cpus, bool(node.gpus), prices[node.id]), []).append(node)
         groups: list[Group] = []
         names: Counter[str] = Counter()
@@ -197,19 +185,6 @@ def _catalog_name(accelerator: str) -> str:
         return ""
 
 
-def nodes() -> Cluster:
-    """The nodes of the cluster and what was collected of them before. Nothing is measured. Raises PlacerError."""
-    kinds = _read_kinds()
-    listed = tuple(replace(node, kind=kinds.get(node.id, "")) for node in _listed())
-    profiles: dict[str, Profile] = {}
-    for kind in {node.kind for node in listed if node.kind}:
-        try:
-            profiles[kind] = load_cached(_profile_path(kind))
-        except ProfileError:  # none was collected, or it cannot be read: the nodes count as not calibrated
-            continue
-    return Cluster(listed, profiles)
-
-
 def _listed() -> list[Node]:
     """The nodes that Ray knows of, dead ones too."""
     if not ray.is_initialized():
@@ -227,32 +202,32 @@ def _listed() -> list[Node]:
 
 
 def calibrate(*, budget: float = 60.0) -> Cluster:
-    """Calibrate one node of each kind, all at once, and keep the profiles here.
+    """Calibrate one node of each kind, all at once.
 
-    A node runs ``placer calibrate`` for ``budget`` seconds, and keeps its profile too. Of a node with a profile that
-    still holds, that one is taken. Nodes that could not be calibrated are named with the reason in ``Cluster.failed``.
+    A node runs ``placer calibrate`` for ``budget`` seconds, and keeps its profile. Of a node with a profile that still
+    holds, that one is taken. Nodes that could not be calibrated are named with the reason in ``Cluster.failed``.
 
     Raises:
         ValueError: a wrong argument.
         PlacerError: this process is not connected to a cluster.
-        OSError: a profile, or what the nodes are, cannot be written down.
     """
     if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not 0.0 < budget < math.inf:
         raise ValueError(f"budget must be a number of seconds above 0, not {budget!r}")
-    working = [node.id for node in _listed() if node.works]
-    fingerprints, failed = _ask(working, machine.fingerprint, timeout=_STARTING)
+    nodes = _listed()
+    fingerprints, failed = _ask([node.id for node in nodes if node.works], machine.fingerprint, timeout=_STARTING)
     kinds = {node: _kind_of(fingerprint) for node, fingerprint in fingerprints.items()}
     first_of_kind = {kind: node for node, kind in reversed(kinds.items())}
     limit = 3.0 * budget + _STARTING  # measuring, and fitting what was measured
     sent, not_calibrated = _ask(list(first_of_kind.values()), _calibrate_here, budget, limit, timeout=limit + _STARTING)
-    for node, profile in sent.items():
-        replace_file(_profile_path(kinds[node]), profile)
-    replace_file(_folder() / "nodes.json", json.dumps(_read_kinds() | kinds, indent=0).encode())
-    return replace(nodes(), failed=failed | not_calibrated)
+    return Cluster(
+        nodes=tuple(replace(node, kind=kinds.get(node.id, ())) for node in nodes),
+        profiles={kinds[node]: profile for node, profile in sent.items()},
+        failed=failed | not_calibrated,
+    )
 
 
-def _calibrate_here(budget: float, timeout: float) -> bytes:
-    """What a task does on its node: ``placer calibrate`` in a process of its own. Returns the file of the profile.
+def _calibrate_here(budget: float, timeout: float) -> Profile:
+    """What a task does on its node: ``placer calibrate`` in a process of its own. Returns the profile.
 
     That process has the node's number of threads, not the one that Ray gives a task. Raises PlacerError.
     """
@@ -266,7 +241,7 @@ def _calibrate_here(budget: float, timeout: float) -> bytes:
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise PlacerError(lines[-1].removeprefix("placer: "))
-    return path.read_bytes()
+    return load_cached(path)
 
 
 def _ask(
@@ -305,37 +280,19 @@ def _reason_of(error: Exception) -> str:
     return f"{type(error).__name__}: {first_line(error)}"
 
 
-def _kind_of(fingerprint: Mapping[str, Any]) -> str:
-    """A name for machines that are alike: the same CPU, cores, memory, accelerators and torch.
+def _kind_of(fingerprint: Mapping[str, Any]) -> tuple[str, ...]:
+    """Equal for machines that are alike: the same CPU, cores, memory, accelerators and torch.
 
     Memory is rounded to two digits: nodes of one type differ by some MB.
     """
     facts = [str(fingerprint.get(name)) for name in _KIND]
     cards = fingerprint.get("accelerators") or ()
     facts += sorted(f"{card.get('name')} {card.get('driver')} {_gigabytes(card)}" for card in cards)
-    return hashlib.sha256(json.dumps([*facts, _gigabytes(fingerprint)]).encode()).hexdigest()[:16]
+    return (*facts, _gigabytes(fingerprint))
 
 
 def _gigabytes(facts: Mapping[str, Any]) -> str:
     return f"{(facts.get('memory_bytes') or 0) / 2**30:.2g}"
-
-
-def _folder() -> Path:
-    """Where the profiles of a cluster's machines are kept, a file for each kind, and the kind of every node."""
-    return data_home() / "fleet"
-
-
-def _profile_path(kind: str) -> Path:
-    return _folder() / f"{kind}.json"
-
-
-def _read_kinds() -> dict[str, str]:
-    """The kind of every node that was asked, by the node's id."""
-    try:
-        kinds = json.loads(read_regular(_folder() / "nodes.json"))
-    except (OSError, ValueError):
-        return {}
-    return {str(node): str(kind) for node, kind in kinds.items()} if isinstance(kinds, dict) else {}
 
 
 @dataclass(frozen=True)
@@ -377,7 +334,7 @@ def choose_node(
 
     Args:
         model: as in ``placer.explain``, or a ``Workload`` or ``Job``.
-        cluster: from ``nodes`` or ``calibrate``; None: what is known now.
+        cluster: from ``calibrate``; None: the nodes as Ray describes them, none of them calibrated.
         objective: ``"time"``, ``"cost"`` (needs ``price``) or ``"energy"``.
         price: dollars per hour of a node by its name, the value of a label (``"g4dn.xlarge"``) or its accelerator type.
         target: seconds within which it should be done: the cheapest that reaches it wins.
@@ -389,7 +346,7 @@ def choose_node(
     """
     if objective == "cost" and not price:
         raise ValueError('objective "cost" needs price, in dollars per hour: {"g4dn.xlarge": 0.526}')
-    cluster = nodes() if cluster is None else cluster
+    cluster = Cluster(tuple(_listed())) if cluster is None else cluster
     groups = {group.machine.name: group for group in cluster.groups(price)}
     if not groups:
         raise PlacerError("no node of the cluster is alive and takes tasks that ask for a CPU or a GPU")

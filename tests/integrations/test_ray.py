@@ -5,7 +5,6 @@ Everything is real but the measuring: on a node, a calibration is a shipped prof
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ except Exception as error:  # noqa: BLE001 - Ray fails in its own ways where ano
     pytest.skip(f"ray cannot be imported: {error!r}", allow_module_level=True)
 
 from placer.integrations import ray as integration
-from placer.integrations.ray import ENVIRONMENT, Cluster, Node, calibrate, choose_node, nodes
+from placer.integrations.ray import ENVIRONMENT, Cluster, Node, calibrate, choose_node
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
@@ -62,9 +61,9 @@ def calibrate(*, path, budget, **more):
         return
     if budget < 1:
         raise CalibrationError("too little was measured")
-    known, facts = profile.load(profile.shipped()[0]), machine.fingerprint()
-    cpu = replace(known.fit("cpu"), threads=facts["threads"])
-    profile.save(replace(known, fingerprint=facts, fits=(cpu,)), Path(path))
+    shipped, facts = profile.load(profile.shipped()[0]), machine.fingerprint()
+    cpu = replace(shipped.fit("cpu"), threads=facts["threads"])
+    profile.save(replace(shipped, fingerprint=facts, fits=(cpu,)), Path(path))
 
 if "calibrate" in sys.orig_argv:
     import placer.calibration
@@ -74,7 +73,7 @@ if "calibrate" in sys.orig_argv:
 
 def test_without_a_connection_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)  # whatever other tests have started
-    for call in (nodes, calibrate, lambda: choose_node(*SMALL)):
+    for call in (calibrate, lambda: choose_node(*SMALL)):
         with pytest.raises(PlacerError, match=r"not connected to a Ray cluster; first call: ray\.init"):
             call()
 
@@ -121,16 +120,6 @@ def cluster(homes: Path) -> Iterator[LocalCluster]:
         local.shutdown()
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("driver")
-
-
-@pytest.fixture(autouse=True)
-def _home(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PLACER_HOME", str(driver))
-
-
 def by_pool(cluster: Cluster) -> dict[str, Node]:
     return {node.labels["pool"]: node for node in cluster.nodes}
 
@@ -145,16 +134,14 @@ class Calibrated:
 
 
 @pytest.fixture(scope="module")
-def calibrated_nodes(cluster: LocalCluster, homes: Path, driver: Path) -> Calibrated:
+def calibrated_nodes(cluster: LocalCluster, homes: Path) -> Calibrated:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOKY_MAX_CPU_COUNT", "1")
         facts = machine.fingerprint()  # with torch's own number of threads
         before = replace(profile.load_cached(profile.shipped()[0]), fingerprint=facts)
         before = replace(before, fits=(replace(before.fit("cpu"), threads=facts["threads"]),))
         profile.save(before, homes / "single" / "profiles" / profile.default_path().name)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PLACER_HOME", str(driver))
-        return Calibrated(calibrate(budget=0.5), calibrate(budget=2), before)
+    return Calibrated(calibrate(budget=0.5), calibrate(budget=2), before)
 
 
 def test_nodes_calibrate_themselves_and_those_that_fail_are_named(calibrated_nodes: Calibrated, homes: Path) -> None:
@@ -166,27 +153,24 @@ def test_nodes_calibrate_themselves_and_those_that_fail_are_named(calibrated_nod
     assert cluster.failed == absent
     assert partly.failed == {**absent, pools["new"].id: "too little was measured"}
     new, single = (cluster.profiles[pools[name].kind] for name in ("new", "single"))
-    assert {kind: profile.created for kind, profile in cluster.profiles.items()} == {
-        integration._kind_of(profile.fingerprint): profile.created for profile in (new, single)
-    }
+    assert set(cluster.profiles) == {integration._kind_of(profile.fingerprint) for profile in (new, single)}
     assert single.created == calibrated_nodes.before.created  # it held: a Ray task's single thread is not the node's
     assert (new.fingerprint["cores"], single.fingerprint["cores"]) == (machine.usable_cores(), 1)
-    assert len(list(homes.glob("new/profiles/*.json"))) == 1  # the node keeps it, too
-    files = {path.stem for path in (profile.data_home() / "fleet").glob("*.json")} - {"nodes"}
-    assert files == set(cluster.profiles)
+    assert len(list(homes.glob("new/profiles/*.json"))) == 1  # the node keeps it
     assert f"calibrated {new.created[:10]}" in str(cluster)
     assert "2 CPUs (not calibrated)" in str(cluster)
     assert f"({pools['new'].id[:8]}) failed: too little was measured" in str(partly)
 
 
 def test_a_task_runs_on_the_chosen_kind_with_as_many_threads_as_were_priced(calibrated_nodes: Calibrated) -> None:
-    known = nodes()
-    choice = choose_node(nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 8)), (512, 256), mode="train")
+    cluster = calibrated_nodes.cluster
+    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 8))
+    choice = choose_node(model, (512, 256), cluster=cluster, mode="train")
     assert choice.device == "cpu"
     assert "next comes cpu of" in choice.reason
     assert choice.fleet.best is not None
     assert len(choice.fleet.rows) == 3  # two kinds, and the node that was never asked
-    (chosen,) = (node for node in known.nodes if node.id in choice.nodes)
+    (chosen,) = (node for node in cluster.nodes if node.id in choice.nodes)
     assert choice.options() == {
         "num_cpus": choice.num_cpus, "num_gpus": 0, "label_selector": {"pool": chosen.labels["pool"]},
     }  # fmt: skip
@@ -198,14 +182,14 @@ def test_a_task_runs_on_the_chosen_kind_with_as_many_threads_as_were_priced(cali
     assert ran in choice.nodes
     assert threads == str(choice.num_cpus)
 
-    bare = replace(known, nodes=tuple(replace(node, labels={}) for node in known.nodes))
+    bare = replace(cluster, nodes=tuple(replace(node, labels={}) for node in cluster.nodes))
     affine = choose_node(*SMALL, cluster=bare).options()
     ran, _ = ray.get(ray.remote(where).options(**affine).remote(), timeout=250)
     assert ran == affine["scheduling_strategy"].node_id
 
 
 def test_a_task_that_asks_for_no_gpu_sees_those_of_the_node(calibrated_nodes: Calibrated) -> None:
-    there = NodeAffinitySchedulingStrategy(by_pool(nodes())["single"].id, soft=False)
+    there = NodeAffinitySchedulingStrategy(by_pool(calibrated_nodes.cluster)["single"].id, soft=False)
     task = ray.remote(lambda: os.environ.get("CUDA_VISIBLE_DEVICES"))
     environments: list[dict[str, Any]] = [{}, {"env_vars": ENVIRONMENT}]
     seen = [task.options(num_cpus=0, scheduling_strategy=there, runtime_env=each).remote() for each in environments]
@@ -217,19 +201,19 @@ def test_a_task_that_asks_for_no_gpu_sees_those_of_the_node(calibrated_nodes: Ca
 
 def simulated(kinds: int, each: int, **more: Any) -> Cluster:
     base = profile.load_cached(profile.shipped()[0])
-    known = {
-        f"kind-{k}": replace(base, fingerprint={**base.fingerprint, "cores": 2 + k, "cpu": f"CPU {k}"})
+    profiles = {
+        (f"kind-{k}",): replace(base, fingerprint={**base.fingerprint, "cores": 2 + k, "cpu": f"CPU {k}"})
         for k in range(kinds)
     }
-    found = [
+    nodes = [
         Node(
-            f"{number:056x}", f"node-{number}", kind=f"kind-{number % kinds}",
+            f"{number:056x}", f"node-{number}", kind=(f"kind-{number % kinds}",),
             labels={"ray.io/node-id": f"{number:056x}", "type": f"m{number % kinds}", "market": "spot"},
             resources={"CPU": 8.0, **more},
         )
         for number in range(kinds * each)
     ]  # fmt: skip
-    return Cluster(tuple(found), known)
+    return Cluster(tuple(nodes), profiles)
 
 
 def test_of_a_thousand_nodes_those_of_the_best_kind_are_chosen() -> None:
@@ -238,7 +222,7 @@ def test_of_a_thousand_nodes_those_of_the_best_kind_are_chosen() -> None:
     kind = int(choice.nodes[0], 16) % 20
     assert len(choice.nodes) == 50
     assert "(50 nodes of that kind)" in choice.reason
-    assert choice.num_cpus == min(8, thousand.profiles[f"kind-{kind}"].fingerprint["threads"])
+    assert choice.num_cpus == min(8, thousand.profiles[f"kind-{kind}",].fingerprint["threads"])
     assert choice.options()["label_selector"] == {"type": f"m{kind}", "market": "spot"}
 
 
@@ -281,17 +265,3 @@ def test_what_no_node_can_do_is_said() -> None:
         choose_node(make_workload(*SMALL), cluster=simulated(1, 1), mode="train")
     with pytest.raises(ValueError, match="objective must be 'time' or 'cost' or 'energy', not 'fame'"):
         choose_node(*SMALL, cluster=simulated(1, 1), objective="fame")
-
-
-def test_what_is_no_profile_is_not_taken_for_one(
-    calibrated_nodes: Calibrated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PLACER_HOME", str(tmp_path))
-    pools = by_pool(calibrated_nodes.cluster)
-    for content in (b'{"schema": 4}', b"\x80\x04K\x01."):  # the last one is a pickle
-        kinds = {pools["new"].id: "0" * 16}
-        profile.replace_file(tmp_path / "fleet" / "nodes.json", json.dumps(kinds).encode())
-        profile.replace_file(tmp_path / "fleet" / f"{'0' * 16}.json", content)
-        assert nodes().profiles == {}
-    (tmp_path / "fleet" / "nodes.json").write_text("[]")
-    assert {node.kind for node in nodes().nodes} == {""}
