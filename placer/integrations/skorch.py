@@ -15,7 +15,7 @@ from sklearn.base import clone
 from skorch.callbacks import Callback
 
 import placer
-from placer.integrations.loops import choose_job, first_batch, loading_between
+from placer.integrations.loops import choose_job, first_batch, keep, loading_between
 from placer.placement import all_or_nothing, move_modules, move_optimizer
 from placer.workload import same_randomness
 
@@ -90,8 +90,8 @@ class ChooseOnFit(Callback):  # type: ignore[misc]
     """A skorch callback that chooses when training begins, moves the net, and records its steps.
 
     For pipelines and searches, where only ``fit`` knows the data that reaches the net. It moves a net with skorch's
-    default ``device="cpu"``. A net with any other device stays there, and only its steps are predicted and recorded.
-    ``options``: other arguments of ``placer.choose``. ``placement_`` is the last choice.
+    default ``device="cpu"``. A net with any other device stays there, and nothing is predicted. ``options``: other
+    arguments of ``placer.choose``. ``placement_`` is the last choice; None where the device was given.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -107,36 +107,32 @@ class ChooseOnFit(Callback):  # type: ignore[misc]
         return self
 
     def on_train_begin(self, net: Any, X: Any = None, y: Any = None, **kwargs: Any) -> None:  # noqa: N803
-        chooses = net.device == "cpu" or isinstance(net.device, Chosen)
-        options = self.options if chooses else {**self.options, "devices": _device_of(net)}
-        self.placement_ = choose(net, X, y, **options)
-        if chooses:
-            device = self.placement_.device
-            modules = [net.module_, net.criterion_]
-            with all_or_nothing(modules, net.optimizer_):
-                move_modules(modules, device)
-                move_optimizer(net.optimizer_)
-            net.device = Chosen(device)
+        self.placement_: placer.JobPlacement | None = None
+        if net.device != "cpu" and not isinstance(net.device, Chosen):
+            keep(f"device={str(net.device)!r}")
+            return
+        self.placement_ = choose(net, X, y, **self.options)
+        device = self.placement_.device
+        modules = [net.module_, net.criterion_]
+        with all_or_nothing(modules, net.optimizer_):
+            move_modules(modules, device)
+            move_optimizer(net.optimizer_)
+        net.device = Chosen(device)
 
     def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
         self._begin_step()
 
     def on_batch_end(self, net: Any, batch: Any = None, training: bool = False, **kwargs: Any) -> None:
-        if training:  # a step is predicted with the loading of its batch, so it begins where the one before ends
+        if training and self.placement_ is not None:
+            # A step is predicted with the loading of its batch, so it begins where the one before ends.
             self._step.__exit__(None, None, None)
             self._begin_step()
 
     def _begin_step(self) -> None:
-        self._step = self.placement_.parts["training"].step()
-        self._step.__enter__()
+        if self.placement_ is not None:
+            self._step = self.placement_.parts["training"].step()
+            self._step.__enter__()
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the choice, which holds a copy of the net and is about this machine."""
         return {name: value for name, value in vars(self).items() if name not in ("placement_", "_step")}
-
-
-def _device_of(net: Any) -> str:
-    """Where a net is; one whose ``device`` is None stays where its module was made."""
-    if net.device is not None:
-        return str(net.device)
-    return str(next((parameter.device for parameter in net.module_.parameters()), "cpu"))
