@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -36,7 +35,7 @@ from placer.tracing import meta_model, trace_here
 from placer.workload import Data, make_workload
 
 #: Settings of ``generate`` that ``generation`` makes itself.
-_OWN = frozenset({"max_new_tokens", "min_new_tokens", "max_length", "min_length", "return_dict_in_generate"})
+_LENGTHS = frozenset({"max_new_tokens", "min_new_tokens", "max_length", "min_length", "return_dict_in_generate"})
 #: Settings with the values that are priced, and what the others mean.
 _PRICED = (
     ("num_return_sequences", (None, 1), "several texts of one prompt: give batch so many times"),
@@ -78,8 +77,8 @@ def generation(
     ids, mask = prompt(whole("batch", batch), whole("prompt_length", prompt_length))
     config: Any = model.config
     first = 1 if config.is_encoder_decoder else prompt_length
-    given: dict[str, Any] = {"mode": "infer", "autocast": autocast}
-    parts = [placer.Part("prefill", Prefill(model, options), batch=(ids, mask), data=data, **given)]
+    shared: dict[str, Any] = {"mode": "infer", "autocast": autocast}
+    parts = [placer.Part("prefill", Prefill(model, options), batch=(ids, mask), data=data, **shared)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of settings: the call of generate warns of the same
         if steps:
@@ -87,13 +86,13 @@ def generation(
         for length, count in cache_lengths(first, steps).items():
             step, inputs = decode_step(model, without, ids, grown(cache, length - first), length, options)
             name = f"decode, cache of {length}"
-            parts.append(placer.Part(name, step, count=count, batch=inputs, data="device", **given))
+            parts.append(placer.Part(name, step, count=count, batch=inputs, data="device", **shared))
     return placer.Job(parts, repeats=repeats)
 
 
 def _check_options(model: Any, options: dict[str, Any]) -> None:
     for name in options:
-        if name in _OWN:
+        if name in _LENGTHS:
             raise TypeError(f"{name} is what prompt_length and new_tokens say: leave it out")
     config = copy.deepcopy(model.generation_config)
     unknown = config.update(**options)
@@ -205,19 +204,19 @@ def loop_arguments(model: Any, input_ids: Tensor, options: dict[str, Any]) -> tu
 
     ``options`` hold the cache of all tokens but the last.
     """
-    found: dict[str, Any] = {}
+    entered: dict[str, Any] = {}
 
     class Entered(_Endless):
         def _sample(self, input_ids: Tensor, **arguments: Any) -> Tensor:
-            found.update(arguments, input_ids=input_ids)
+            entered.update(arguments, input_ids=input_ids)
             return input_ids
 
     with _mixed_in(model, Entered):
         model.generate(input_ids, max_new_tokens=1, **options)
-    tokens: Tensor = found.pop("input_ids")
+    tokens: Tensor = entered.pop("input_ids")
     # transformers 5 compares this number with the tokens' to see that the cache holds all but the last of them.
-    found["generation_config"]._mask_length = tokens.shape[1]
-    return tokens, found
+    entered["generation_config"]._mask_length = tokens.shape[1]
+    return tokens, entered
 
 
 class _Endless:
@@ -243,32 +242,27 @@ class _NeverMet(StoppingCriteria):  # type: ignore[misc]
 def _mixed_in(model: Any, mixin: type) -> Iterator[None]:
     """Replace methods of one model, by a class of the same name."""
     before: Any = type(model)
-    model.__class__ = _with_mixin(before, mixin)
+    model.__class__ = type(before.__name__, (mixin, before), {"__module__": before.__module__})
     try:
         yield
     finally:
         model.__class__ = before
 
 
-@functools.lru_cache(maxsize=16)
-def _with_mixin(kind: type, mixin: type) -> type:
-    return type(kind.__name__, (mixin, kind), {"__module__": kind.__module__})
-
-
 def grown(cache: Any, tokens: int) -> Any:
     """A copy of a cache on the meta device, with so many more ``tokens``. Layers with a window keep what they keep."""
     result = copy.deepcopy(cache)
-    own, pairs = _growing(result)
+    growing, pairs = _growing(result)
     for number, (keys, values) in enumerate(pairs):
         if tokens and isinstance(keys, Tensor):
             more = [t.new_empty(*t.shape[:-2], tokens, t.shape[-1]) for t in (keys, values)]
-            own.update(*more, number)
+            growing.update(*more, number)
     return result
 
 
 def _growing(cache: Any) -> tuple[Any, list[tuple[Any, Any]]]:
     """What grows of a cache (not what a decoder reads of its encoder), and the keys and values of each layer."""
-    own = getattr(cache, "self_attention_cache", cache)
-    if hasattr(own, "layers"):
-        return own, [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in own.layers]
-    return own, list(zip(own.key_cache, own.value_cache, strict=True))  # transformers before 4.54
+    growing = getattr(cache, "self_attention_cache", cache)
+    if hasattr(growing, "layers"):
+        return growing, [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in growing.layers]
+    return growing, list(zip(growing.key_cache, growing.value_cache, strict=True))  # transformers before 4.54

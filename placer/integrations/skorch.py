@@ -45,22 +45,22 @@ def job(net: Any, X: Any, y: Any = None) -> placer.Job:  # noqa: N803 - scikit-l
     """
     _check(net)
     with same_randomness():  # the weights that fit will draw, and the order of its batches, stay the same
-        own = clone(net).set_params(device="cpu", verbose=0, callbacks=None).initialize()
-        own.check_data(X, y)
-        training, validation = own.get_split_datasets(X, y)
-        own.notify("on_train_begin", X=X, y=y)
-        own.notify("on_epoch_begin", dataset_train=training, dataset_valid=validation)
+        prepared = clone(net).set_params(device="cpu", verbose=0, callbacks=None).initialize()
+        prepared.check_data(X, y)
+        training, validation = prepared.get_split_datasets(X, y)
+        prepared.notify("on_train_begin", X=X, y=y)
+        prepared.notify("on_epoch_begin", dataset_train=training, dataset_valid=validation)
         # Data in memory waits for nothing: other programs on this machine do not count.
         clock = time.perf_counter if isinstance(X, torch.utils.data.Dataset) else time.thread_time
-        parts = [_part(own, "training", training, clock)]
+        parts = [_part(prepared, "training", training, clock)]
         if validation is not None:
-            parts.append(_part(own, "validation", validation, clock))
+            parts.append(_part(prepared, "validation", validation, clock))
 
             def scores(nothing: Any) -> None:  # of what was validated while its loader was measured
-                own.notify("on_epoch_end", dataset_train=training, dataset_valid=validation)
+                prepared.notify("on_epoch_end", dataset_train=training, dataset_valid=validation)
 
-            parts.append(placer.Part("scores", scores, batch=(torch.empty(0),), modules=[own.module_]))
-    return placer.Job(parts, repeats=own.max_epochs)
+            parts.append(placer.Part("scores", scores, batch=(torch.empty(0),), modules=[prepared.module_]))
+    return placer.Job(parts, repeats=prepared.max_epochs)
 
 
 def _check(net: Any) -> None:
@@ -68,16 +68,16 @@ def _check(net: Any) -> None:
         raise TypeError(f"net must be a skorch NeuralNet, not {type(net).__name__}")
 
 
-def _part(own: Any, name: str, data: Any, clock: Callable[[], float]) -> placer.Part:
+def _part(net: Any, name: str, data: Any, clock: Callable[[], float]) -> placer.Part:
     trains = name == "training"
-    loader = own.get_iterator(data, training=trains)
-    prefix, one_step = ("train", own.train_step) if trains else ("valid", own.validation_step)
+    loader = net.get_iterator(data, training=trains)
+    prefix, one_step = ("train", net.train_step) if trains else ("valid", net.validation_step)
 
     def step(batch: Any) -> None:
-        own.run_single_epoch([batch], training=trains, prefix=prefix, step_fn=one_step)
+        net.run_single_epoch([batch], training=trains, prefix=prefix, step_fn=one_step)
 
     return placer.Part(
-        name, step, count=len(loader), batch=(first_batch(loader),), modules=[own.module_, own.criterion_],
+        name, step, count=len(loader), batch=(first_batch(loader),), modules=[net.module_, net.criterion_],
         loading=loading_between(loader, step, clock=clock),
     )  # fmt: skip
 

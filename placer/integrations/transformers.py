@@ -100,7 +100,7 @@ def job(
     """
     fields = {field.name: field for field in dataclasses.fields(TrainingArguments)}
 
-    def given(name: str) -> Any:
+    def argument(name: str) -> Any:
         return arguments.get(name, fields[name].default)
 
     collate = _Collate(data_collator, frozenset(inspect.signature(model.forward).parameters))
@@ -108,28 +108,28 @@ def job(
     def loader(which: str, dataset: Any) -> DataLoader[Any]:
         if not hasattr(dataset, "__len__"):
             raise TypeError(f"the {which} data set has no length, so how many steps an epoch has cannot be known")
-        rows = loops.whole(f"per_device_{which}_batch_size", given(f"per_device_{which}_batch_size"))
+        rows = loops.whole(f"per_device_{which}_batch_size", argument(f"per_device_{which}_batch_size"))
         return DataLoader(
-            dataset, rows, collate_fn=collate, drop_last=given("dataloader_drop_last"),
-            num_workers=given("dataloader_num_workers"),
+            dataset, rows, collate_fn=collate, drop_last=argument("dataloader_drop_last"),
+            num_workers=argument("dataloader_num_workers"),
         )  # fmt: skip
 
-    accumulate = loops.whole("gradient_accumulation_steps", given("gradient_accumulation_steps"))
-    autocast = torch.bfloat16 if given("bf16") else torch.float16 if given("fp16") else None
+    accumulate = loops.whole("gradient_accumulation_steps", argument("gradient_accumulation_steps"))
+    autocast = torch.bfloat16 if argument("bf16") else torch.float16 if argument("fp16") else None
     training = loader("train", train_dataset)
     updates = math.ceil(len(training) / accumulate)
-    total = given("max_steps") if given("max_steps") > 0 else math.ceil(given("num_train_epochs") * updates)
+    total = argument("max_steps") if argument("max_steps") > 0 else math.ceil(argument("num_train_epochs") * updates)
     repeats = math.ceil(total / updates)
     batches = min(len(training), total * accumulate)  # fewer where the run ends within its first epoch
-    norm = given("max_grad_norm") or math.inf  # also where nothing is clipped, the norm of the gradients is computed
+    norm = argument("max_grad_norm") or math.inf  # also where nothing is clipped, the norm of the gradients is computed
     parts = loops.training_parts(
         _Checked(model), batches, accumulate=accumulate,
         clip=lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, norm), update=UPDATE, micro=MICRO,
         batch=loops.first_batch(training), autocast=autocast,
-        optimizer=_optimizer(model, given("optim")) if optimizer is None else optimizer,
+        optimizer=_optimizer(model, argument("optim")) if optimizer is None else optimizer,
         loading=loops.loading_of(loading, training),
     )  # fmt: skip
-    times = _evaluations(given, total, repeats) / repeats
+    times = _evaluations(argument, total, repeats) / repeats
     several = isinstance(eval_dataset, dict)
     for name, held_out in (eval_dataset if several else {"": eval_dataset}).items():
         if held_out is None or not times:
@@ -159,19 +159,19 @@ class _Collate:
         return {name: value for name, value in example.items() if name in self.taken or name in ("label", "label_ids")}
 
 
-def _evaluations(given: Callable[[str], Any], updates: int, epochs: int) -> int:
+def _evaluations(argument: Callable[[str], Any], updates: int, epochs: int) -> int:
     """Evaluations in a run of so many updates and epochs. A share for ``eval_steps`` is one of all updates."""
-    strategy = getattr(given("eval_strategy"), "value", given("eval_strategy"))
+    strategy = getattr(argument("eval_strategy"), "value", argument("eval_strategy"))
     if strategy != "steps":
         return epochs if strategy == "epoch" else 0
-    every: float = given("eval_steps") or given("logging_steps")
+    every: float = argument("eval_steps") or argument("logging_steps")
     return math.ceil(updates / (every if every >= 1 else math.ceil(every * updates)))  # the last one when it ends
 
 
 def _optimizer(model: torch.nn.Module, name: Any) -> torch.optim.Optimizer:
-    known = getattr(name, "value", name)
-    if known not in _OPTIMIZERS:
+    optim = getattr(name, "value", name)
+    if optim not in _OPTIMIZERS:
         raise ValueError(
-            f"optim must be one of {', '.join(_OPTIMIZERS)} for a job, not {known!r}; give optimizer= an instance"
+            f"optim must be one of {', '.join(_OPTIMIZERS)} for a job, not {optim!r}; give optimizer= an instance"
         )
-    return _OPTIMIZERS[known](parameter for parameter in model.parameters() if parameter.requires_grad)
+    return _OPTIMIZERS[optim](parameter for parameter in model.parameters() if parameter.requires_grad)
