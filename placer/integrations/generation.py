@@ -170,11 +170,12 @@ class Prefill(nn.Module):
         super().__init__()
         self.model: Any = model
         self.options, self.keep = options, keep
+        self.endless = _with_mixin(type(model), _Endless)  # made here: making a class costs what a step does
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """The texts with one more token."""
         settings = {"max_new_tokens": 1, "return_dict_in_generate": True, **self.options}
-        with _mixed_in(self.model, _Endless):
+        with _of_class(self.model, self.endless):
             made = self.model.generate(input_ids, attention_mask=attention_mask, **settings)
         if self.keep is not None:
             self.keep(made)
@@ -211,7 +212,7 @@ def loop_arguments(model: Any, input_ids: Tensor, options: dict[str, Any]) -> tu
             entered.update(arguments, input_ids=input_ids)
             return input_ids
 
-    with _mixed_in(model, Entered):
+    with _of_class(model, _with_mixin(type(model), Entered)):
         model.generate(input_ids, max_new_tokens=1, **options)
     tokens: Tensor = entered.pop("input_ids")
     # transformers 5 compares this number with the tokens' to see that the cache holds all but the last of them.
@@ -238,11 +239,15 @@ class _NeverMet(StoppingCriteria):  # type: ignore[misc]
         return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
 
 
+def _with_mixin(kind: type, mixin: type) -> type:
+    return type(kind.__name__, (mixin, kind), {"__module__": kind.__module__})
+
+
 @contextlib.contextmanager
-def _mixed_in(model: Any, mixin: type) -> Iterator[None]:
-    """Replace methods of one model, by a class of the same name."""
+def _of_class(model: Any, kind: type) -> Iterator[None]:
+    """Replace methods of one model."""
     before: Any = type(model)
-    model.__class__ = type(before.__name__, (mixin, before), {"__module__": before.__module__})
+    model.__class__ = kind
     try:
         yield
     finally:
