@@ -31,7 +31,7 @@ from placer.workload import Job, Workload
 _STARTING = 150.0
 #: Ray's first version with ``label_selector``.
 _LABELS = (2, 49)
-_NODE_ID, _ACCELERATOR = "ray.io/node-id", "accelerator_type:"
+_ACCELERATOR = "accelerator_type:"
 #: What makes another kind of machine. Threads are not among it: Ray sets them by the CPUs that a task asks for.
 _KIND = ("cpu", "cpu_version", "cpu_instructions", "cores", "torch")
 #: The environment of placer's tasks: Ray would hide all accelerators from a task that asks for none.
@@ -75,9 +75,8 @@ class Node:
     @property
     def accelerator(self) -> str:
         """The type of its accelerator as Ray calls it; "" for none."""
-        label = self.labels.get("ray.io/accelerator-type", "")
-        typed = (name.removeprefix(_ACCELERATOR) for name in self.resources if name.startswith(_ACCELERATOR))
-        return label or next(typed, "")
+        types = (name.removeprefix(_ACCELERATOR) for name in self.resources if name.startswith(_ACCELERATOR))
+        return next(types, "")
 
     def price(self, prices: Mapping[str, float]) -> float | None:
         """Its dollars per hour: see ``choose_node``."""
@@ -300,7 +299,8 @@ class NodeChoice:
     """Where a task should run.
 
     ``kind`` is what the nodes are, ``nodes`` their ids; ``num_cpus`` and ``num_gpus`` what the prediction is for: Ray
-    gives a task as many threads as CPUs. ``fleet`` compares all kinds.
+    gives a task as many threads as CPUs. ``fleet`` compares all kinds. ``others``: whether there are nodes that were
+    not chosen.
     """
 
     kind: str
@@ -310,18 +310,20 @@ class NodeChoice:
     num_gpus: int
     reason: str
     fleet: Fleet
-    label_selector: Mapping[str, str] | None = None
+    others: bool
 
     def options(self) -> dict[str, Any]:
         """For ``task.options(**...)`` and ``Actor.options(**...)``.
 
-        By labels where they single the kind out, so that Ray takes any node of it; else the first of the nodes. Where
-        all nodes are of the kind, only what to ask for.
+        Ray takes any of the nodes, before version 2.49 the first one. Where all nodes are of the kind, only what to ask
+        for.
         """
         resources: dict[str, Any] = {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus}
-        if self.label_selector is None:
+        if not self.others:
+            return resources
+        if tuple(int(part) for part in ray.__version__.split(".")[:2]) < _LABELS:
             return {**resources, "scheduling_strategy": NodeAffinitySchedulingStrategy(self.nodes[0], soft=False)}
-        return {**resources, "label_selector": dict(self.label_selector)} if self.label_selector else resources
+        return {**resources, "label_selector": {"ray.io/node-id": f"in({','.join(self.nodes)})"}}
 
 
 def choose_node(
@@ -358,10 +360,8 @@ def choose_node(
     group, device = groups[fleet.best.machine], fleet.best.device
     cpus, gpus = (group.cpus, 0) if device.startswith("cpu") else (min(group.nodes[0].cpus, 1), 1)
     ids = tuple(node.id for node in group.nodes)
-    labels = _selector(group.nodes, [node for node in cluster.nodes if node.works and node.id not in ids])
-    if labels and tuple(int(part) for part in ray.__version__.split(".")[:2]) < _LABELS:
-        labels = None
-    return NodeChoice(group.machine.name, ids, device, cpus, gpus, _reason(fleet, len(ids)), fleet, labels)
+    others = any(node.works and node.id not in ids for node in cluster.nodes)
+    return NodeChoice(group.machine.name, ids, device, cpus, gpus, _reason(fleet, len(ids)), fleet, others)
 
 
 def _reason(fleet: Fleet, nodes: int) -> str:
@@ -374,14 +374,3 @@ def _reason(fleet: Fleet, nodes: int) -> str:
     if others:
         reason += f": {best.verdict}; next comes {others[0].device} of {others[0].machine}: {others[0].verdict}"
     return f"{reason} ({format_count(nodes, 'node')} of that kind)"
-
-
-def _selector(chosen: Sequence[Node], others: Sequence[Node]) -> dict[str, str] | None:
-    """The labels that all chosen nodes have, and no other has all of; {} without others, None where none do."""
-    if not others:
-        return {}
-    common = {key: value for key, value in chosen[0].labels.items() if key != _NODE_ID and value}
-    for node in chosen[1:]:
-        common = {key: value for key, value in common.items() if node.labels.get(key) == value}
-    singled_out = common and not any(common.items() <= node.labels.items() for node in others)
-    return common if singled_out else None

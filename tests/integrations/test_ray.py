@@ -162,7 +162,9 @@ def test_nodes_calibrate_themselves_and_those_that_fail_are_named(calibrated_nod
     assert f"({pools['new'].id[:8]}) failed: too little was measured" in str(partly)
 
 
-def test_a_task_runs_on_the_chosen_kind_with_as_many_threads_as_were_priced(calibrated_nodes: Calibrated) -> None:
+def test_a_task_runs_on_the_chosen_kind_with_as_many_threads_as_were_priced(
+    calibrated_nodes: Calibrated, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster = calibrated_nodes.cluster
     model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 8))
     choice = choose_node(model, (512, 256), cluster=cluster, mode="train")
@@ -172,7 +174,7 @@ def test_a_task_runs_on_the_chosen_kind_with_as_many_threads_as_were_priced(cali
     assert len(choice.fleet.rows) == 3  # two kinds, and the node that was never asked
     (chosen,) = (node for node in cluster.nodes if node.id in choice.nodes)
     assert choice.options() == {
-        "num_cpus": choice.num_cpus, "num_gpus": 0, "label_selector": {"pool": chosen.labels["pool"]},
+        "num_cpus": choice.num_cpus, "num_gpus": 0, "label_selector": {"ray.io/node-id": f"in({chosen.id})"},
     }  # fmt: skip
 
     def where() -> tuple[str, str]:
@@ -182,10 +184,10 @@ def test_a_task_runs_on_the_chosen_kind_with_as_many_threads_as_were_priced(cali
     assert ran in choice.nodes
     assert threads == str(choice.num_cpus)
 
-    bare = replace(cluster, nodes=tuple(replace(node, labels={}) for node in cluster.nodes))
-    affine = choose_node(*SMALL, cluster=bare).options()
+    monkeypatch.setattr(ray, "__version__", "2.48.0")
+    affine = choice.options()
     ran, _ = ray.get(ray.remote(where).options(**affine).remote(), timeout=250)
-    assert ran == affine["scheduling_strategy"].node_id
+    assert ran == affine["scheduling_strategy"].node_id == chosen.id
 
 
 def test_a_task_that_asks_for_no_gpu_sees_those_of_the_node(calibrated_nodes: Calibrated) -> None:
@@ -223,7 +225,8 @@ def test_of_a_thousand_nodes_those_of_the_best_kind_are_chosen() -> None:
     assert len(choice.nodes) == 50
     assert "(50 nodes of that kind)" in choice.reason
     assert choice.num_cpus == min(8, thousand.profiles[f"kind-{kind}",].fingerprint["threads"])
-    assert choice.options()["label_selector"] == {"type": f"m{kind}", "market": "spot"}
+    assert {thousand.nodes[int(node, 16)].labels["type"] for node in choice.nodes} == {f"m{kind}"}
+    assert choice.options()["label_selector"] == {"ray.io/node-id": f"in({','.join(choice.nodes)})"}
 
 
 def test_a_gpu_of_a_node_is_priced_by_the_catalog_and_asked_for() -> None:
@@ -247,7 +250,7 @@ def test_prices_by_label_and_name_decide() -> None:
     assert prices({"m0": 1.0, "m1": 2.0}) == [1.0, 2.0]
     assert prices({"node-0": 4.0, "m0": 1.0}) == [0.0, 1.0, 4.0]
     cheap = choose_node(*SMALL, cluster=two, objective="cost", price={"m0": 100.0, "m1": 0.01})
-    assert cheap.options()["label_selector"]["type"] == "m1"
+    assert cheap.nodes == tuple(node.id for node in two.nodes if node.labels["type"] == "m1")
     with pytest.raises(ValueError, match=r"no node is called 'm9': give prices by name, label or accelerator type"):
         two.groups({"m9": 1.0})
     with pytest.raises(ValueError, match=r"the price of .* must be dollars per hour above 0"):
