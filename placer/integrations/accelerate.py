@@ -33,17 +33,15 @@ def accelerator_args(model: torch.nn.Module, batch: Any, **options: Any) -> dict
     Raises ValueError, TypeError for a wrong argument.
     """
     names = inspect.signature(Accelerator.__init__).parameters
-    own = {name: value for name, value in options.items() if name in names}
+    arguments = {name: value for name, value in options.items() if name in names}
     workload = {name: value for name, value in options.items() if name not in names}
-    known = set(inspect.signature(placer.choose).parameters) - {"model", "batch", "move"}
-    loops.check_names(workload, known, "accelerator_args")
-    precision = str(getattr(own.get("mixed_precision"), "value", own.get("mixed_precision")))
-    if "cpu" in own or precision == "fp16":
-        loops.keep(f"cpu={own['cpu']!r}" if "cpu" in own else "mixed_precision='fp16', for a GPU,")
-        return own
+    precision = str(getattr(arguments.get("mixed_precision"), "value", arguments.get("mixed_precision")))
+    if "cpu" in arguments or precision == "fp16":
+        loops.keep(f"cpu={arguments['cpu']!r}" if "cpu" in arguments else "mixed_precision='fp16', for a GPU,")
+        return arguments
     if precision == "bf16":
         workload.setdefault("autocast", torch.bfloat16)
     device = placer.choose(model, batch, move=False, **workload).device
     if device.index is not None and machine.current_device(device.type) != machine.normal_device(str(device)):
         torch.get_device_module(device).set_device(device)  # accelerate takes no number, but the current one
-    return {**own, "cpu": device.type == "cpu"}
+    return {**arguments, "cpu": device.type == "cpu"}

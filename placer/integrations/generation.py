@@ -11,26 +11,31 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, EncoderDecoderCache, GenerationMixin, StoppingCriteria, StoppingCriteriaList
+from transformers import (
+    Cache,
+    DynamicCache,
+    EncoderDecoderCache,
+    GenerationMixin,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 from transformers.generation import MaxLengthCriteria
 from transformers.modeling_outputs import BaseModelOutput
 
 import placer
 from placer.integrations.loops import whole
+from placer.nest import tensors
 from placer.tracing import meta_model, trace_here
 from placer.workload import Data, make_workload
 
-#: Where a cache holds a tensor: a list or an object, and an index or the name of an attribute.
-Place = tuple[Any, Any]
 #: Settings of ``generate`` that ``generation`` makes itself.
-_OWN = frozenset({"max_new_tokens", "min_new_tokens", "max_length", "min_length", "return_dict_in_generate"})
+_LENGTHS = frozenset({"max_new_tokens", "min_new_tokens", "max_length", "min_length", "return_dict_in_generate"})
 #: Settings with the values that are priced, and what the others mean.
 _PRICED = (
     ("num_return_sequences", (None, 1), "several texts of one prompt: give batch so many times"),
@@ -72,8 +77,8 @@ def generation(
     ids, mask = prompt(whole("batch", batch), whole("prompt_length", prompt_length))
     config: Any = model.config
     first = 1 if config.is_encoder_decoder else prompt_length
-    given: dict[str, Any] = {"mode": "infer", "autocast": autocast}
-    parts = [placer.Part("prefill", Prefill(model, options), batch=(ids, mask), data=data, **given)]
+    shared: dict[str, Any] = {"mode": "infer", "autocast": autocast}
+    parts = [placer.Part("prefill", Prefill(model, options), batch=(ids, mask), data=data, **shared)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of settings: the call of generate warns of the same
         if steps:
@@ -81,13 +86,13 @@ def generation(
         for length, count in cache_lengths(first, steps).items():
             step, inputs = decode_step(model, without, ids, grown(cache, length - first), length, options)
             name = f"decode, cache of {length}"
-            parts.append(placer.Part(name, step, count=count, batch=inputs, data="device", **given))
+            parts.append(placer.Part(name, step, count=count, batch=inputs, data="device", **shared))
     return placer.Job(parts, repeats=repeats)
 
 
 def _check_options(model: Any, options: dict[str, Any]) -> None:
     for name in options:
-        if name in _OWN:
+        if name in _LENGTHS:
             raise TypeError(f"{name} is what prompt_length and new_tokens say: leave it out")
     config = copy.deepcopy(model.generation_config)
     unknown = config.update(**options)
@@ -123,19 +128,16 @@ def cache_lengths(first: int, steps: int) -> dict[int, int]:
 
 def _cache_after_prefill(model: Any, ids: Tensor, options: dict[str, Any], autocast: torch.dtype | bool | None) -> Any:
     """The cache that ``generate`` builds of the prompt, without values. Raises ValueError for a model without one."""
-    found: list[Any] = []
+    outputs: list[Any] = []
     example = ids, torch.ones_like(ids)
-    trace_here(make_workload(Prefill(model, options, found.append), batch=example, mode="infer", autocast=autocast))
-    cache = getattr(found[-1], "past_key_values", None)
+    trace_here(make_workload(Prefill(model, options, outputs.append), batch=example, mode="infer", autocast=autocast))
+    cache = getattr(outputs[-1], "past_key_values", None)
     if isinstance(cache, tuple):  # transformers 4
         kind: Any = EncoderDecoderCache if model.config.is_encoder_decoder else DynamicCache
         cache = kind.from_legacy_cache(cache)
     if cache is None or not any(isinstance(keys, Tensor) for keys, _ in _growing(cache)[1]):
         raise ValueError(f"{type(model).__name__} keeps no cache of keys and values, so its steps are not priced")
-    cache = copy.deepcopy(cache)
-    where = places(cache)
-    fill(where, [torch.empty_like(tensor, device="meta") for tensor in tensors(where)])
-    return cache
+    return copy.deepcopy(cache, {id(tensor): torch.empty_like(tensor, device="meta") for tensor in tensors(cache)})
 
 
 def decode_step(
@@ -156,12 +158,9 @@ def decode_step(
     else:
         read, mask = prompt(len(ids), length + 1)
     tokens, arguments = loop_arguments(without, read, {**settings, "attention_mask": mask})
-    given = {name: value for name, value in arguments.items() if isinstance(value, (Tensor, BaseModelOutput))}
-    others = {name: value for name, value in arguments.items() if name not in given}
-    where = places(others["past_key_values"])
-    cached = tensors(where)
-    fill(where, [None] * len(cached))
-    return DecodeStep(model, others, where), (tokens, cached, given)
+    inputs = {name: value for name, value in arguments.items() if isinstance(value, (Tensor, Cache, BaseModelOutput))}
+    others = {name: value for name, value in arguments.items() if name not in inputs}
+    return DecodeStep(model, others), (tokens, inputs)
 
 
 class Prefill(nn.Module):
@@ -171,11 +170,12 @@ class Prefill(nn.Module):
         super().__init__()
         self.model: Any = model
         self.options, self.keep = options, keep
+        self.endless = _with_mixin(type(model), _Endless)  # made here: making a class costs what a step does
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """The texts with one more token."""
         settings = {"max_new_tokens": 1, "return_dict_in_generate": True, **self.options}
-        with _mixed_in(self.model, _Endless):
+        with _of_class(self.model, self.endless):
             made = self.model.generate(input_ids, attention_mask=attention_mask, **settings)
         if self.keep is not None:
             self.keep(made)
@@ -186,19 +186,17 @@ class Prefill(nn.Module):
 class DecodeStep(nn.Module):
     """One turn of the loop in ``generate``: each text gets a token, with a cache of all tokens before it.
 
-    ``arguments`` are those of the loop (see ``loop_arguments``). The cache among them is empty: its tensors are inputs
-    of the step, and belong in these ``places``.
+    ``arguments`` are those of the loop (see ``loop_arguments``) that are no tensors.
     """
 
-    def __init__(self, model: Any, arguments: dict[str, Any], places: Sequence[Place]) -> None:
+    def __init__(self, model: Any, arguments: dict[str, Any]) -> None:
         super().__init__()
         self.model: Any = model
-        self.arguments, self._places = arguments, places
+        self.arguments = arguments
 
-    def forward(self, input_ids: Tensor, cached: tuple[Tensor, ...], given: dict[str, Any]) -> Tensor:
-        """The texts with one more token. ``cached``: the cache's tensors. ``given``: other tensors of the arguments."""
-        fill(self._places, cached)
-        result: Tensor = type(self.model)._sample(self.model, input_ids, **self.arguments, **given)
+    def forward(self, input_ids: Tensor, inputs: dict[str, Any]) -> Tensor:
+        """The texts with one more token. ``inputs``: the cache, and other tensors of the loop's arguments."""
+        result: Tensor = type(self.model)._sample(self.model, input_ids, **self.arguments, **inputs)
         return result
 
 
@@ -207,19 +205,19 @@ def loop_arguments(model: Any, input_ids: Tensor, options: dict[str, Any]) -> tu
 
     ``options`` hold the cache of all tokens but the last.
     """
-    found: dict[str, Any] = {}
+    entered: dict[str, Any] = {}
 
     class Entered(_Endless):
         def _sample(self, input_ids: Tensor, **arguments: Any) -> Tensor:
-            found.update(arguments, input_ids=input_ids)
+            entered.update(arguments, input_ids=input_ids)
             return input_ids
 
-    with _mixed_in(model, Entered):
+    with _of_class(model, _with_mixin(type(model), Entered)):
         model.generate(input_ids, max_new_tokens=1, **options)
-    tokens: Tensor = found.pop("input_ids")
+    tokens: Tensor = entered.pop("input_ids")
     # transformers 5 compares this number with the tokens' to see that the cache holds all but the last of them.
-    found["generation_config"]._mask_length = tokens.shape[1]
-    return tokens, found
+    entered["generation_config"]._mask_length = tokens.shape[1]
+    return tokens, entered
 
 
 class _Endless:
@@ -241,72 +239,35 @@ class _NeverMet(StoppingCriteria):  # type: ignore[misc]
         return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
 
 
+def _with_mixin(kind: type, mixin: type) -> type:
+    return type(kind.__name__, (mixin, kind), {"__module__": kind.__module__})
+
+
 @contextlib.contextmanager
-def _mixed_in(model: Any, mixin: type) -> Iterator[None]:
-    """Replace methods of one model, by a class of the same name."""
+def _of_class(model: Any, kind: type) -> Iterator[None]:
+    """Replace methods of one model."""
     before: Any = type(model)
-    model.__class__ = _with_mixin(before, mixin)
+    model.__class__ = kind
     try:
         yield
     finally:
         model.__class__ = before
 
 
-@functools.lru_cache(maxsize=16)
-def _with_mixin(kind: type, mixin: type) -> type:
-    return type(kind.__name__, (mixin, kind), {"__module__": kind.__module__})
-
-
-def places(cache: Any) -> list[Place]:
-    """Where ``cache`` holds its tensors, in a fixed order."""
-    return list(_places(cache, set()))
-
-
-def _places(value: Any, seen: set[int]) -> Iterator[Place]:
-    if isinstance(value, type) or id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, dict):
-        items: Any = value.items()
-    elif isinstance(value, (list, tuple)):
-        items = enumerate(value)
-    else:
-        items = getattr(value, "__dict__", {}).items()
-    for name, item in items:
-        if isinstance(item, Tensor):
-            yield value, name
-        else:
-            yield from _places(item, seen)
-
-
-def tensors(where: Sequence[Place]) -> tuple[Tensor, ...]:
-    """The tensors in these places."""
-    return tuple(holder[name] if isinstance(holder, (list, dict)) else getattr(holder, name) for holder, name in where)
-
-
-def fill(where: Sequence[Place], values: Sequence[Tensor | None]) -> None:
-    """Put tensors, or nothing, into these places."""
-    for (holder, name), value in zip(where, values, strict=True):
-        if isinstance(holder, (list, dict)):
-            holder[name] = value
-        else:
-            setattr(holder, name, value)
-
-
 def grown(cache: Any, tokens: int) -> Any:
     """A copy of a cache on the meta device, with so many more ``tokens``. Layers with a window keep what they keep."""
     result = copy.deepcopy(cache)
-    own, pairs = _growing(result)
+    growing, pairs = _growing(result)
     for number, (keys, values) in enumerate(pairs):
         if tokens and isinstance(keys, Tensor):
             more = [t.new_empty(*t.shape[:-2], tokens, t.shape[-1]) for t in (keys, values)]
-            own.update(*more, number)
+            growing.update(*more, number)
     return result
 
 
 def _growing(cache: Any) -> tuple[Any, list[tuple[Any, Any]]]:
     """What grows of a cache (not what a decoder reads of its encoder), and the keys and values of each layer."""
-    own = getattr(cache, "self_attention_cache", cache)
-    if hasattr(own, "layers"):
-        return own, [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in own.layers]
-    return own, list(zip(own.key_cache, own.value_cache, strict=True))  # transformers before 4.54
+    growing = getattr(cache, "self_attention_cache", cache)
+    if hasattr(growing, "layers"):
+        return growing, [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in growing.layers]
+    return growing, list(zip(growing.key_cache, growing.value_cache, strict=True))  # transformers before 4.54

@@ -1,13 +1,11 @@
-"""PyTorch Lightning: all arguments of ``Trainer``, with the answer among them, and a callback that watches its steps.
+"""PyTorch Lightning: all arguments of ``Trainer``, with the answer among them.
 
 >>> trainer = Trainer(**trainer_args(module, loader, val_loader, max_epochs=2))
 """
 
 from __future__ import annotations
 
-import inspect
 import math
-import sys
 import warnings
 from functools import partial
 from typing import Any
@@ -18,21 +16,8 @@ from torch import nn
 import placer
 from placer.errors import PlacerWarning, first_line
 from placer.integrations import loops
-from placer.placed import Placement
 from placer.workload import strict
 
-# Two packages hold the same library, and a trainer takes callbacks of its own one: the one that the script imported.
-if "lightning.pytorch" in sys.modules or "pytorch_lightning" not in sys.modules:
-    from lightning.pytorch import Callback
-    from lightning.pytorch import LightningModule as _LightningModule
-    from lightning.pytorch import Trainer as _Trainer
-else:
-    from pytorch_lightning import Callback
-    from pytorch_lightning import LightningModule as _LightningModule
-    from pytorch_lightning import Trainer as _Trainer
-
-#: What Lightning calls the accelerators of torch.
-_NAMES = {"cpu": "cpu", "cuda": "cuda", "mps": "mps", "xla": "tpu"}
 #: Arguments of ``Trainer`` that say where to train, and the values that leave it open.
 _OPEN = {"accelerator": ("auto",), "devices": ("auto", 1), "strategy": ("auto",), "num_nodes": (1,)}
 #: What Lightning's loops cost around a step with an update, one without and one of validation, each ``log`` in a step,
@@ -46,16 +31,15 @@ _PRECISIONS = {
 
 
 class _Step(nn.Module):
-    """A LightningModule's own step as a forward pass. ``logs``: each ``log`` of it costs what Lightning's does."""
+    """A LightningModule's own step as a forward pass, in which each ``log`` costs what Lightning's does."""
 
-    def __init__(self, module: Any, method: str = "training_step", *, logs: bool = False) -> None:
+    def __init__(self, module: Any, method: str = "training_step") -> None:
         super().__init__()
         self.module = module
-        self.method, self.logs = method, logs
+        self.method = method
 
     def forward(self, batch: Any) -> Any:
-        if self.logs:
-            self.module.log = _log
+        self.module.log = _log
         return getattr(self.module, self.method)(batch, 0)
 
 
@@ -64,8 +48,8 @@ def _log(name: str, value: Any, *args: Any, **kwargs: Any) -> None:
     for _ in range(LOG):
         _function()
     if isinstance(value, torch.Tensor):
-        kept = value.detach().clone().squeeze()
-        kept + kept * 1.0  # a sum over the batches, each weighted by its size
+        scalar = value.detach().clone().squeeze()
+        scalar + scalar * 1.0  # a sum over the batches, each weighted by its size
 
 
 def _function() -> None: ...
@@ -75,23 +59,6 @@ def _loss_of(output: Any) -> torch.Tensor:
     """The loss in what a training step returns: a tensor, or a mapping with the entry ``loss``."""
     loss: torch.Tensor = output if isinstance(output, torch.Tensor) else output["loss"]
     return loss
-
-
-def choose(
-    module: Any, batch: Any, *, optimizer: str | torch.optim.Optimizer | None = None, **workload: Any
-) -> Placement:
-    """Predict where ``module`` (a LightningModule) trains fastest on batches like ``batch``; nothing is moved.
-
-    What is priced is its own ``training_step``, with the first optimizer of ``configure_optimizers`` (Adam where that
-    needs a trainer) unless ``optimizer`` is given. ``workload``: other arguments of ``placer.choose``.
-
-    Raises ValueError, TypeError for a wrong argument.
-    """
-    step = _Step(_checked(module))
-    own = _configured(module) if optimizer is None else optimizer
-    return placer.choose(
-        step, batch=(batch,), mode="train", loss=_loss_of, optimizer=own, move=False, **workload
-    )
 
 
 def trainer_args(
@@ -105,19 +72,20 @@ def trainer_args(
     ``accelerator``, ``devices``, ``strategy`` or ``num_nodes`` of your own, other than Lightning's defaults, stays, and
     nothing is predicted. Of what ``job`` cannot price there is one PlacerWarning, and the default rule decides.
 
-    Raises TypeError for what is no LightningModule, and for an argument that ``Trainer`` does not have.
+    Raises TypeError for what is no LightningModule.
     """
     _checked(module)
-    loops.check_names(trainer, inspect.signature(_Trainer.__init__).parameters, "Trainer")
-    own = [f"{name}={trainer[name]!r}" for name, usual in _OPEN.items() if trainer.get(name, usual[0]) not in usual]
-    if own:
-        loops.keep(", ".join(own))
+    of_caller = [
+        f"{name}={trainer[name]!r}" for name, usual in _OPEN.items() if trainer.get(name, usual[0]) not in usual
+    ]
+    if of_caller:
+        loops.keep(", ".join(of_caller))
         return trainer
     fit = partial(job, module, train_dataloader, val_dataloader, optimizer=optimizer, loading=loading, **trainer)
     device = loops.choose_job(fit, [module]).device
     # One device, as placer never splits a model.
     devices = 1 if device.type == "cpu" or device.index is None else [device.index]
-    return {**trainer, "accelerator": _NAMES.get(device.type, device.type), "devices": devices}
+    return {**trainer, "accelerator": device.type, "devices": devices}
 
 
 def job(
@@ -134,13 +102,12 @@ def job(
     Args:
         module: a LightningModule with automatic optimization.
         train_dataloader: that of ``fit``, one, and so is ``val_dataloader``. The first batch says what a step is.
-        optimizer: as in ``choose``.
+        optimizer: None: the first one of ``configure_optimizers``, or Adam where that needs a trainer.
         loading: ``"measure"`` times the loaders with some of their batches; or seconds, or a ``placer.Loading``.
         trainer: arguments of ``Trainer``. The documentation lists those that are read.
 
     Raises ValueError, TypeError for a wrong argument.
     """
-    loops.check_names(trainer, inspect.signature(_Trainer.__init__).parameters, "Trainer")
     for name in ("fast_dev_run", "overfit_batches"):
         if trainer.get(name):
             raise ValueError(f"{name}={trainer[name]!r} tries a fit out and is not priced: leave it out of a job")
@@ -151,7 +118,7 @@ def job(
     clip = nn.utils.clip_grad_value_ if trainer.get("gradient_clip_algorithm") == "value" else nn.utils.clip_grad_norm_
     bar = BAR if trainer.get("enable_progress_bar") is not False else 0
     accumulate = loops.whole("accumulate_grad_batches", trainer.get("accumulate_grad_batches", 1))
-    step = _Step(_checked(module), logs=True)
+    step = _Step(_checked(module))
     batches = _batches("train", train_dataloader, trainer.get("limit_train_batches"))
     trained, repeats = _fit(trainer, batches, accumulate)
     parts = loops.training_parts(
@@ -160,53 +127,42 @@ def job(
         optimizer=_configured(module) if optimizer is None else optimizer,
         loading=loops.loading_of(loading, train_dataloader), autocast=_PRECISIONS[precision],
     )  # fmt: skip
-    own_validation = getattr(type(module), "validation_step", None)  # Lightning's own one is empty
-    if val_dataloader is not None and own_validation is not _LightningModule.validation_step:
+    if val_dataloader is not None and _validates(module):
         validated = _batches("val", val_dataloader, trainer.get("limit_val_batches"))
         times = _validations(trainer, batches, trained)
         if validated and times:
             parts.append(placer.Part(
-                "validation", _Step(module, "validation_step", logs=True), count=validated * times, mode="infer",
+                "validation", _Step(module, "validation_step"), count=validated * times, mode="infer",
                 batch=(loops.first_batch(val_dataloader),), loading=loops.loading_of(loading, val_dataloader),
                 loop_calls=VALIDATION + bar, autocast=_PRECISIONS[precision],
             ))  # fmt: skip
     return placer.Job(parts, repeats=repeats)
 
 
-class WatchSteps(Callback):  # type: ignore[misc]
-    """A callback that records how long training batches take, as ``Placement.step`` does.
-
-    Without their copy to the device: Lightning copies before it says that a batch starts.
-    """
-
-    def __init__(self, placement: Placement) -> None:
-        self._hooks = loops.StepHooks(placement)
-
-    def on_train_batch_start(self, *args: Any, **kwargs: Any) -> None:
-        self._hooks.begin()
-
-    def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
-        self._hooks.end()
+def _validates(module: Any) -> bool:
+    """Whether the module has a validation step: the one of Lightning's own class is empty."""
+    step = getattr(type(module), "validation_step", None)
+    return step is not None and step.__module__.partition(".")[0] not in ("lightning", "pytorch_lightning")
 
 
 def _configured(module: Any) -> torch.optim.Optimizer | None:
-    """The first optimizer that the module would train with; None (Adam) if only a trainer can get it to say.
+    """The first optimizer that the module would train with; None (Adam) where its own method raises.
 
-    Any other error of the user's own method is told in a PlacerWarning, or raised under ``PLACER_STRICT=1``.
+    There is one PlacerWarning then, and under ``PLACER_STRICT=1`` the error, unless the method only needs a trainer.
     """
     try:
-        found = module.configure_optimizers()
+        optimizers = module.configure_optimizers()
     except Exception as error:
         if "is not attached to a `Trainer`" in str(error):  # what Lightning says where ``self.trainer`` is read
             return None
         if strict():
             raise
-        said = f"configure_optimizers raised {type(error).__name__}: {first_line(error)}; training with Adam is priced"
-        warnings.warn(PlacerWarning(said), stacklevel=3)
+        message = f"configure_optimizers raised {type(error).__name__}: {first_line(error)}"
+        warnings.warn(PlacerWarning(f"{message}; training with Adam is priced"), stacklevel=3)
         return None
-    while isinstance(found, (dict, tuple, list)) and found:
-        found = found.get("optimizer") if isinstance(found, dict) else found[0]
-    return found if isinstance(found, torch.optim.Optimizer) else None
+    while isinstance(optimizers, (dict, tuple, list)) and optimizers:
+        optimizers = optimizers.get("optimizer") if isinstance(optimizers, dict) else optimizers[0]
+    return optimizers if isinstance(optimizers, torch.optim.Optimizer) else None
 
 
 def _checked(module: Any) -> Any:
@@ -219,18 +175,15 @@ def _batches(which: str, loader: Any, limit: Any) -> int:
     """Batches of ``loader`` in an epoch. ``limit``: at most so many, or this share of them, as ``Trainer`` takes it."""
     if isinstance(limit, int):
         limit = loops.whole(f"limit_{which}_batches", limit, least=int(which == "train"))
-    elif limit is not None and not isinstance(limit, float):
-        raise TypeError(f"limit_{which}_batches must be a number of batches or a share of them, not {limit!r}")
     try:
         length = len(loader)
     except TypeError:
         if isinstance(limit, int):
             return limit
         raise TypeError(f"the {which} loader has no length: give limit_{which}_batches a number of batches") from None
-    found = length if limit is None else min(limit, length) if isinstance(limit, int) else int(length * limit)
-    if found < 1 and which == "train":
-        raise ValueError("the train loader gives no batch, so there is no step to price")
-    return found
+    if limit is None:
+        return length
+    return min(limit, length) if isinstance(limit, int) else int(length * limit)
 
 
 def _fit(trainer: dict[str, Any], batches: int, accumulate: int) -> tuple[int, int | None]:

@@ -12,7 +12,6 @@ import math
 import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch
@@ -21,7 +20,6 @@ from torch.utils.data import DataLoader
 
 import placer
 from placer.errors import TraceError, first_line
-from placer.placed import Placement
 from placer.tracing import child
 from placer.workload import Loading, is_stream, measure_loading, same_order
 
@@ -39,10 +37,10 @@ def choose_job(make: Callable[[], placer.Job], modules: Sequence[nn.Module], **o
     ``modules``. ``options`` are other arguments of ``placer.choose``. Raises ValueError, TypeError for a wrong one.
     """
     try:
-        found = make()
+        job = make()
     except Exception as error:  # noqa: BLE001 - boundary: frameworks run the user's own code, which may raise anything
-        found = _failing(error, modules)
-    return placer.choose(found, move=False, **options)
+        job = _failing(error, modules)
+    return placer.choose(job, move=False, **options)
 
 
 def _failing(error: Exception, modules: Sequence[nn.Module]) -> placer.Job:
@@ -54,31 +52,9 @@ def _failing(error: Exception, modules: Sequence[nn.Module]) -> placer.Job:
     return placer.Job([placer.Part("training", step, batch=(torch.empty(0),), modules=modules or nn.Module())])
 
 
-def keep(given: str) -> None:
-    """Tell, as one INFO record of the logger ``placer``, that what the caller has ``given`` decides and not placer."""
-    _log.info("%s was given, so nothing is predicted", given)
-
-
-class StepHooks:
-    """``Placement.step`` for a library that calls one hook before a step and another one after it.
-
-    A step that never ends, because it raised, is not recorded.
-    """
-
-    def __init__(self, placement: Placement) -> None:
-        self.placement = placement
-        self._step: AbstractContextManager[None] | None = None
-
-    def begin(self) -> None:
-        """Before a step."""
-        self._step = self.placement.step()
-        self._step.__enter__()
-
-    def end(self) -> None:
-        """After a step that did not raise."""
-        step, self._step = self._step, None
-        if step is not None:
-            step.__exit__(None, None, None)
+def keep(argument: str) -> None:
+    """Say, as one INFO record of the logger ``placer``, that an ``argument`` of the caller's decides and not placer."""
+    _log.info("%s was given, so nothing is predicted", argument)
 
 
 def mode_switch(module: nn.Module) -> Callable[[bool], None]:
@@ -86,8 +62,8 @@ def mode_switch(module: nn.Module) -> Callable[[bool], None]:
     flags = [vars(part) for part in module.modules()]
 
     def switch(training: bool) -> None:
-        for each in flags:
-            each["training"] = training
+        for attributes in flags:
+            attributes["training"] = training
 
     return switch
 
@@ -142,12 +118,12 @@ def measured_loading(loader: Any, limit_seconds: float = 5.0) -> Loading:
 
 def loading_of(loading: Any, loader: Iterable[Any]) -> Loading | float | None:
     """``loading`` as a part takes it; ``"measure"`` times ``loader``."""
-    if isinstance(loading, str):
-        if loading != "measure":
-            raise ValueError(f'loading must be "measure", seconds, a placer.Loading or None, not {loading!r}')
-        return measured_loading(loader)
-    found: Loading | float | None = loading
-    return found
+    if not isinstance(loading, str):
+        result: Loading | float | None = loading
+        return result
+    if loading != "measure":
+        raise ValueError(f'loading must be "measure", seconds, a placer.Loading or None, not {loading!r}')
+    return measured_loading(loader)
 
 
 def loading_between(
@@ -175,8 +151,8 @@ def loading_between(
             start = clock()
     if not seconds:
         raise ValueError("the loader gave no batch, so what one takes cannot be measured")
-    kept = seconds[2:] or seconds[-1:]
-    return Loading(sum(kept) / len(kept))
+    warmed_up = seconds[2:] or seconds[-1:]
+    return Loading(sum(warmed_up) / len(warmed_up))
 
 
 class GradientStep(nn.Module):
@@ -218,26 +194,17 @@ def training_parts(
     if batches > updates:
         # The first batch after an update finds no gradients to add to.
         small = GradientStep(step, None, True) if accumulate > 2 else step
-        without = placer.Part(
-            "accumulation", small, count=batches - updates, mode="train", loop_calls=micro, **part
-        )
+        without = placer.Part("accumulation", small, count=batches - updates, mode="train", loop_calls=micro, **part)
         parts.insert(0, without.changed(workload=dataclasses.replace(without.workload, optimizer=None)))
     return parts
-
-
-def check_names(given: Iterable[str], known: Iterable[str], owner: str) -> None:
-    """Raise TypeError for an argument that ``owner`` does not have."""
-    unknown = [name for name in given if name not in set(known)]
-    if unknown:
-        raise TypeError(f"{owner} has no argument {', '.join(map(repr, unknown))}")
 
 
 def whole(name: str, number: Any, least: int = 1) -> int:
     """``number`` if it is a whole number of at least ``least``, else ValueError."""
     try:
-        found = int(number) if isinstance(number, float) and number.is_integer() else operator.index(number)
+        integer = int(number) if isinstance(number, float) and number.is_integer() else operator.index(number)
     except TypeError:
-        found = None
-    if found is None or isinstance(number, bool) or found < least:
+        integer = None
+    if integer is None or isinstance(number, bool) or integer < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, not {number!r}")
-    return found
+    return integer

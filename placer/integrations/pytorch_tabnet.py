@@ -34,8 +34,8 @@ def choose(estimator: Any, X: Any, y: Any, **options: Any) -> placer.JobPlacemen
     ``options`` are those of ``job``, and other arguments of ``placer.choose``, as ``devices`` and ``profile``. Raises
     ValueError, TypeError for a wrong argument.
     """
-    own = {name: options.pop(name) for name in _FIT if name in options}
-    return placer.choose(job(estimator, X, y, **own), move=False, **options)
+    fit_options = {name: options.pop(name) for name in _FIT if name in options}
+    return placer.choose(job(estimator, X, y, **fit_options), move=False, **options)
 
 
 def job(
@@ -53,80 +53,83 @@ def job(
         raise TypeError(f"estimator must be a TabNetClassifier or TabNetRegressor, not {type(estimator).__name__}")
     rows, labels = _rows("X", X), np.asarray(y)
     sets = [(_rows("X of eval_set", x), np.asarray(target)) for x, target in eval_set or ()]
-    own = copy.deepcopy(estimator)
-    own.device, own.verbose = torch.device("cpu"), 0
+    prepared = copy.deepcopy(estimator)
+    prepared.device, prepared.verbose = torch.device("cpu"), 0
     with same_randomness(), warnings.catch_warnings(), contextlib.redirect_stdout(None):
         warnings.simplefilter("ignore")  # fit says the same
-        own.fit(  # prepares all, and trains for no epoch
+        prepared.fit(  # prepares all, and trains for no epoch
             rows, labels, eval_set=list(sets), max_epochs=0, patience=1, batch_size=batch_size,
             virtual_batch_size=virtual_batch_size, drop_last=len(rows) >= batch_size, compute_importance=False,
         )  # fmt: skip
-        own._callback_container.on_train_begin()
-        own._callback_container.on_epoch_begin(0)
+        prepared._callback_container.on_train_begin()
+        prepared._callback_container.on_epoch_begin(0)
         few = slice(_BATCHES * batch_size)
         heads = [(x[few], target[few]) for x, target in sets]
-        training, evaluations = own._construct_loaders(rows[few], labels[few], heads)
-        parts = [_training(own, training, count=len(rows) // batch_size or 1)]
+        training, evaluations = prepared._construct_loaders(rows[few], labels[few], heads)
+        parts = [_training(prepared, training, count=len(rows) // batch_size or 1)]
         for number, (loader, (x, _)) in enumerate(zip(evaluations, sets, strict=True)):
-            parts.append(_evaluation(own, f"val_{number}", loader, count=math.ceil(len(x) / batch_size)))
+            parts.append(_evaluation(prepared, f"val_{number}", loader, count=math.ceil(len(x) / batch_size)))
         if sets:
-            parts.append(_scores(own, [target for _, target in sets]))
+            parts.append(_scores(prepared, [target for _, target in sets]))
     return placer.Job(parts, repeats=max_epochs)
 
 
-def _training(own: Any, loader: Any, count: int) -> placer.Part:
-    switch = mode_switch(own.network)
+def _training(estimator: Any, loader: Any, count: int) -> placer.Part:
+    switch = mode_switch(estimator.network)
 
-    def step(given: Tensor, target: Tensor) -> None:
+    def step(features: Tensor, target: Tensor) -> None:
         switch(True)
-        own._callback_container.on_batch_begin(0)
-        own._callback_container.on_batch_end(0, own._train_batch(given, target))
+        estimator._callback_container.on_batch_begin(0)
+        estimator._callback_container.on_batch_end(0, estimator._train_batch(features, target))
 
     return placer.Part(
-        "training", step, count=count, batch=tuple(next(iter(loader))), modules=own.network,
+        "training", step, count=count, batch=tuple(next(iter(loader))), modules=estimator.network,
         loading=loading_between(loader, lambda batch: step(*batch)),
     )  # fmt: skip
 
 
-def _evaluation(own: Any, name: str, loader: Any, count: int) -> placer.Part:
-    switch = mode_switch(own.network)
+def _evaluation(estimator: Any, name: str, loader: Any, count: int) -> placer.Part:
+    switch = mode_switch(estimator.network)
 
-    def step(given: Tensor) -> None:
+    def step(features: Tensor) -> None:
         switch(False)
-        own._predict_batch(given)
+        estimator._predict_batch(features)
 
     return placer.Part(
-        f"evaluation of {name}", step, count=count, batch=(next(iter(loader))[0],), modules=own.network,
+        f"evaluation of {name}", step, count=count, batch=(next(iter(loader))[0],), modules=estimator.network,
         loading=loading_between(loader, lambda batch: step(batch[0])),
     )  # fmt: skip
 
 
-def _scores(own: Any, targets: Sequence[Any]) -> placer.Part:
+def _scores(estimator: Any, targets: Sequence[Any]) -> placer.Part:
     """What follows the evaluation: metrics of each set, which are numpy's and are measured, and early stopping."""
-    metrics = list(own._metric_container_dict.values())
+    metrics = list(estimator._metric_container_dict.values())
     generator = np.random.default_rng(0)
 
     def scores(rows: int, outputs: Any) -> Any:
         if isinstance(outputs, list):  # of several tasks
-            return [scores(rows, each) for each in outputs]
+            return [scores(rows, classes) for classes in outputs]
         return generator.normal(size=(rows, outputs)).astype(np.float32)
 
-    given = [own.stack_batches([own.prepare_target(t)], [scores(len(t), own.output_dim)]) for t in targets]
+    evaluated = []
+    for labels in targets:
+        batches = [estimator.prepare_target(labels)], [scores(len(labels), estimator.output_dim)]
+        evaluated.append(estimator.stack_batches(*batches))
     seconds = []
     for _ in range(3):  # the first call imports
         began = time.thread_time()
-        for metric, (target, scored) in zip(metrics, given, strict=True):
-            own.history.epoch_metrics.update(metric(target, scored))
+        for metric, (target, scored) in zip(metrics, evaluated, strict=True):
+            estimator.history.epoch_metrics.update(metric(target, scored))
         seconds.append(time.thread_time() - began)
 
     def step(nothing: Tensor) -> None:
-        own._callback_container.on_epoch_end(0, logs=own.history.epoch_metrics)
+        estimator._callback_container.on_epoch_end(0, logs=estimator.history.epoch_metrics)
 
-    return placer.Part("scores", step, batch=(torch.empty(0),), modules=own.network, loading=min(seconds))
+    return placer.Part("scores", step, batch=(torch.empty(0),), modules=estimator.network, loading=min(seconds))
 
 
-def _rows(what: str, given: Any) -> Any:
-    rows = np.asarray(given, dtype=np.float32)
+def _rows(name: str, table: Any) -> Any:
+    rows = np.asarray(table, dtype=np.float32)
     if rows.ndim != 2:
-        raise ValueError(f"{what} must have two dimensions, rows and features, not the shape {rows.shape}")
+        raise ValueError(f"{name} must have two dimensions, rows and features, not the shape {rows.shape}")
     return rows

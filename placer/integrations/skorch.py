@@ -15,7 +15,7 @@ from sklearn.base import clone
 from skorch.callbacks import Callback
 
 import placer
-from placer.integrations.loops import StepHooks, choose_job, first_batch, loading_between
+from placer.integrations.loops import choose_job, first_batch, keep, loading_between
 from placer.placement import all_or_nothing, move_modules, move_optimizer
 from placer.workload import same_randomness
 
@@ -45,22 +45,22 @@ def job(net: Any, X: Any, y: Any = None) -> placer.Job:  # noqa: N803 - scikit-l
     """
     _check(net)
     with same_randomness():  # the weights that fit will draw, and the order of its batches, stay the same
-        own = clone(net).set_params(device="cpu", verbose=0, callbacks=None).initialize()
-        own.check_data(X, y)
-        training, validation = own.get_split_datasets(X, y)
-        own.notify("on_train_begin", X=X, y=y)
-        own.notify("on_epoch_begin", dataset_train=training, dataset_valid=validation)
+        prepared = clone(net).set_params(device="cpu", verbose=0, callbacks=None).initialize()
+        prepared.check_data(X, y)
+        training, validation = prepared.get_split_datasets(X, y)
+        prepared.notify("on_train_begin", X=X, y=y)
+        prepared.notify("on_epoch_begin", dataset_train=training, dataset_valid=validation)
         # Data in memory waits for nothing: other programs on this machine do not count.
         clock = time.perf_counter if isinstance(X, torch.utils.data.Dataset) else time.thread_time
-        parts = [_part(own, "training", training, clock)]
+        parts = [_part(prepared, "training", training, clock)]
         if validation is not None:
-            parts.append(_part(own, "validation", validation, clock))
+            parts.append(_part(prepared, "validation", validation, clock))
 
             def scores(nothing: Any) -> None:  # of what was validated while its loader was measured
-                own.notify("on_epoch_end", dataset_train=training, dataset_valid=validation)
+                prepared.notify("on_epoch_end", dataset_train=training, dataset_valid=validation)
 
-            parts.append(placer.Part("scores", scores, batch=(torch.empty(0),), modules=[own.module_]))
-    return placer.Job(parts, repeats=own.max_epochs)
+            parts.append(placer.Part("scores", scores, batch=(torch.empty(0),), modules=[prepared.module_]))
+    return placer.Job(parts, repeats=prepared.max_epochs)
 
 
 def _check(net: Any) -> None:
@@ -68,16 +68,16 @@ def _check(net: Any) -> None:
         raise TypeError(f"net must be a skorch NeuralNet, not {type(net).__name__}")
 
 
-def _part(own: Any, name: str, data: Any, clock: Callable[[], float]) -> placer.Part:
+def _part(net: Any, name: str, data: Any, clock: Callable[[], float]) -> placer.Part:
     trains = name == "training"
-    loader = own.get_iterator(data, training=trains)
-    prefix, one_step = ("train", own.train_step) if trains else ("valid", own.validation_step)
+    loader = net.get_iterator(data, training=trains)
+    prefix, one_step = ("train", net.train_step) if trains else ("valid", net.validation_step)
 
     def step(batch: Any) -> None:
-        own.run_single_epoch([batch], training=trains, prefix=prefix, step_fn=one_step)
+        net.run_single_epoch([batch], training=trains, prefix=prefix, step_fn=one_step)
 
     return placer.Part(
-        name, step, count=len(loader), batch=(first_batch(loader),), modules=[own.module_, own.criterion_],
+        name, step, count=len(loader), batch=(first_batch(loader),), modules=[net.module_, net.criterion_],
         loading=loading_between(loader, step, clock=clock),
     )  # fmt: skip
 
@@ -90,8 +90,8 @@ class ChooseOnFit(Callback):  # type: ignore[misc]
     """A skorch callback that chooses when training begins, moves the net, and records its steps.
 
     For pipelines and searches, where only ``fit`` knows the data that reaches the net. It moves a net with skorch's
-    default ``device="cpu"``. A net with any other device stays there, and only its steps are predicted and recorded.
-    ``options``: other arguments of ``placer.choose``. ``placement_`` is the last choice.
+    default ``device="cpu"``. A net with any other device stays there, and nothing is predicted. ``options``: other
+    arguments of ``placer.choose``. ``placement_`` is the last choice; None where the device was given.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -107,33 +107,32 @@ class ChooseOnFit(Callback):  # type: ignore[misc]
         return self
 
     def on_train_begin(self, net: Any, X: Any = None, y: Any = None, **kwargs: Any) -> None:  # noqa: N803
-        chooses = net.device == "cpu" or isinstance(net.device, Chosen)
-        options = self.options if chooses else {**self.options, "devices": _device_of(net)}
-        self.placement_ = choose(net, X, y, **options)
-        if chooses:
-            device = self.placement_.device
-            modules = [net.module_, net.criterion_]
-            with all_or_nothing(modules, net.optimizer_):
-                move_modules(modules, device)
-                move_optimizer(net.optimizer_)
-            net.device = Chosen(device)
-        self._hooks = StepHooks(self.placement_.parts["training"])
+        self.placement_: placer.JobPlacement | None = None
+        if net.device != "cpu" and not isinstance(net.device, Chosen):
+            keep(f"device={str(net.device)!r}")
+            return
+        self.placement_ = choose(net, X, y, **self.options)
+        device = self.placement_.device
+        modules = [net.module_, net.criterion_]
+        with all_or_nothing(modules, net.optimizer_):
+            move_modules(modules, device)
+            move_optimizer(net.optimizer_)
+        net.device = Chosen(device)
 
     def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
-        self._hooks.begin()
+        self._begin_step()
 
     def on_batch_end(self, net: Any, batch: Any = None, training: bool = False, **kwargs: Any) -> None:
-        if training:  # a step is predicted with the loading of its batch, so it begins where the one before ends
-            self._hooks.end()
-            self._hooks.begin()
+        if training and self.placement_ is not None:
+            # A step is predicted with the loading of its batch, so it begins where the one before ends.
+            self._step.__exit__(None, None, None)
+            self._begin_step()
+
+    def _begin_step(self) -> None:
+        if self.placement_ is not None:
+            self._step = self.placement_.parts["training"].step()
+            self._step.__enter__()
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the choice, which holds a copy of the net and is about this machine."""
-        return {name: value for name, value in vars(self).items() if name not in ("placement_", "_hooks")}
-
-
-def _device_of(net: Any) -> str:
-    """Where a net is; one whose ``device`` is None stays where its module was made."""
-    if net.device is not None:
-        return str(net.device)
-    return str(next((parameter.device for parameter in net.module_.parameters()), "cpu"))
+        return {name: value for name, value in vars(self).items() if name not in ("placement_", "_step")}

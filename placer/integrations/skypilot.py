@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -54,9 +53,7 @@ _SAME = {
 }  # fmt: skip
 
 
-def estimator(
-    what: Callable[..., Any] | Workload | Job, batch: Any = None, **workload: Any
-) -> Callable[[Any], float]:
+def estimator(what: Callable[..., Any] | Workload | Job, batch: Any = None, **workload: Any) -> Callable[[Any], float]:
     """A function for ``Task.set_time_estimator``: from ``sky.Resources`` to the seconds that all of the work takes.
 
     The step is traced now, and priced once for each GPU and number of vCPUs. A candidate with a GPU runs on the GPU,
@@ -78,12 +75,10 @@ def estimator(
     if isinstance(asked, Workload) and asked.steps is None:
         raise ValueError("how long will it take? Say how many steps there are: steps=100_000")
     work = traced(asked)
-    told: set[str] = set()
 
-    def tell(message: str) -> None:
-        if message not in told:
-            told.add(message)
-            warnings.warn(PlacerWarning(message), stacklevel=3)
+    @cache
+    def warn_once(message: str) -> None:
+        warnings.warn(PlacerWarning(message), stacklevel=3)
 
     @cache
     def priced(gpu: str, vcpus: float) -> float:
@@ -91,11 +86,11 @@ def estimator(
         try:
             devices = rank(work, [Machine(name, cpu_class(vcpus), gpu=gpu)]).rows[0].devices
         except PlacerError as error:
-            tell(f"{name} takes NEVER: {error}")
+            warn_once(f"{name} takes NEVER: {error}")
             return NEVER
         cost = next((cost for device, cost in devices.items() if (device == "cpu") != bool(gpu)), None)
         if cost is None or cost.total_seconds is None or not cost.fits:
-            tell(f"{name} takes NEVER: the work does not {'run there' if cost is None else 'fit its memory'}")
+            warn_once(f"{name} takes NEVER: the work does not {'run there' if cost is None else 'fit its memory'}")
             return NEVER
         return cost.total_seconds
 
@@ -103,19 +98,14 @@ def estimator(
         accelerator, count = next(iter((resources.accelerators or {}).items()), ("", 0))
         gpu = gpu_called(accelerator) if accelerator else ""
         if gpu is None:
-            tell(f"placer knows no GPU {accelerator!r}: it takes NEVER; placer gpus lists those that it knows")
+            warn_once(f"placer knows no GPU {accelerator!r}: it takes NEVER; placer gpus lists those that it knows")
             return NEVER
         if gpu and count != 1:
-            tell(f"{accelerator}:{count:g} is priced as one {accelerator}: placer does not share out a model")
+            warn_once(f"{accelerator}:{count:g} is priced as one {accelerator}: placer does not share out a model")
         vcpus = re.match(r"\d+(\.\d+)?", str(resources.cpus or ""))  # "8", or "8+"
         return priced(gpu, float(vcpus[0]) if vcpus else DEFAULT_VCPUS)
 
     return estimate
-
-
-def for_task(task: Any, what: Callable[..., Any] | Workload | Job, batch: Any = None, **workload: Any) -> Any:
-    """``task`` itself, with an ``estimator`` of the work set on it. Raises as that does."""
-    return task.set_time_estimator(estimator(what, batch, **workload))
 
 
 def optimize(task: Any, *, minimize: str = "cost") -> Any:
@@ -124,19 +114,17 @@ def optimize(task: Any, *, minimize: str = "cost") -> Any:
     The task then asks for these alone. Call it before ``sky.launch``: SkyPilot's server gets tasks as YAML, which
     holds no estimator. ``minimize`` is ``"cost"`` or ``"time"``. SkyPilot's own errors pass through.
 
-    Raises:
-        ValueError: the task has no estimator, or ``minimize`` is neither.
-        PlacerError: SkyPilot is not installed.
+    Raises ValueError where the task has no estimator, or ``minimize`` is neither.
     """
+    import sky
+    from sky.optimizer import Optimizer
+    from sky.utils.common import OptimizeTarget
+
     check_choice("minimize", minimize, ("cost", "time"))
     if task.time_estimator_func is None:
-        raise ValueError("the task has no estimator: placer.integrations.skypilot.for_task(task, model, ...) sets one")
-    try:
-        import sky
-        from sky.optimizer import Optimizer
-        from sky.utils.common import OptimizeTarget
-    except ImportError as error:
-        raise PlacerError(f"SkyPilot cannot be imported ({error}): pip install skypilot") from None
+        raise ValueError(
+            "the task has no estimator: task.set_time_estimator(placer.integrations.skypilot.estimator(...))"
+        )
     with sky.Dag() as dag:
         dag.add(task)
     Optimizer.optimize(dag, minimize=OptimizeTarget[minimize.upper()], quiet=True)
@@ -145,27 +133,36 @@ def optimize(task: Any, *, minimize: str = "cost") -> Any:
     return best
 
 
-def machines(
-    cloud: str | None = None, gpus: Iterable[str] | None = None, region: str | None = None
-) -> list[Machine]:
+def machines(cloud: str | None = None, region: str | None = None) -> list[Machine]:
     """The instance types of SkyPilot's catalog, for ``placer.fleet``; the cheapest first.
 
     One for each GPU and number of vCPUs: the cheapest of all clouds and regions, or of those that are named. Instances
-    have one GPU that placer knows, or none. ``gpus`` keeps only those with one of these, and those without any.
+    have one GPU that placer knows, or none; those without one are of the families that SkyPilot picks from.
 
-    Raises:
-        PlacerError: no catalog on this disk, or no such cloud or region in it.
-        UnknownGPU: placer's catalog has no GPU of that name.
+    Raises PlacerError where there is no catalog on this disk, or no such cloud or region in it.
     """
-    wanted = None if gpus is None else {"", *(find_gpu(name).name for name in gpus)}
-    return [
-        Machine(
+    files = _files()
+    if cloud is not None and cloud.lower() not in files:
+        raise PlacerError(
+            f"SkyPilot's catalog has no cloud {cloud!r}; it has: {', '.join(files)}; others are downloaded by: "
+            f"sky show-gpus --cloud {cloud.lower()}"
+        )
+    clouds = files if cloud is None else {cloud.lower(): files[cloud.lower()]}
+    offers = [offer for name, path in clouds.items() for offer in _offers(name, path)]
+    if region is not None:
+        offers = [offer for offer in offers if offer.region.lower() == region.lower()]
+        if not offers:
+            raise PlacerError(f"SkyPilot's catalog has nothing in region {region!r} of {', '.join(clouds)}")
+    cheapest: dict[tuple[str, float | None], Machine] = {}
+    for offer in sorted(offers, key=lambda offer: offer.price):
+        gpu = gpu_called(offer.gpu) if offer.gpu else ""
+        if gpu is None or (gpu, offer.vcpus) in cheapest or not (gpu or offer.vcpus):
+            continue
+        cheapest[gpu, offer.vcpus] = Machine(
             offer.instance, cpu_class(offer.vcpus or DEFAULT_VCPUS, offer.memory_gb), gpu=gpu, price=offer.price,
             note=f"{offer.cloud} {offer.region}, price of {offer.date}", priced=offer.date,
-        )
-        for gpu, offer in _cheapest(cloud, region)
-        if wanted is None or gpu in wanted
-    ]  # fmt: skip
+        )  # fmt: skip
+    return list(cheapest.values())
 
 
 @dataclass(frozen=True)
@@ -196,46 +193,19 @@ def gpu_called(accelerator: str) -> str | None:
         return None
 
 
-def _cheapest(cloud: str | None, region: str | None) -> list[tuple[str, Offer]]:
-    """The cheapest offer for each GPU and number of vCPUs, by price, and placer's name of the GPU ("" for none).
-
-    CPU instances are those of the families that SkyPilot picks from. Raises PlacerError where there is no catalog, no
-    such cloud in it, or no such region.
-    """
-    files = _files()
-    if cloud is not None and cloud.lower() not in files:
-        raise PlacerError(
-            f"SkyPilot's catalog has no cloud {cloud!r}; it has: {', '.join(files)}; others are downloaded by: "
-            f"sky show-gpus --cloud {cloud.lower()}"
-        )
-    wanted = files if cloud is None else {cloud.lower(): files[cloud.lower()]}
-    found = [offer for name, path in wanted.items() for offer in _offers(name, path)]
-    if region is not None:
-        found = [offer for offer in found if offer.region.lower() == region.lower()]
-        if not found:
-            raise PlacerError(f"SkyPilot's catalog has nothing in region {region!r} of {', '.join(wanted)}")
-    kinds: dict[tuple[str, float | None], tuple[str, Offer]] = {}
-    for offer in sorted(found, key=lambda offer: offer.price):
-        gpu = gpu_called(offer.gpu) if offer.gpu else ""
-        if gpu or (gpu == "" and offer.vcpus):
-            kinds.setdefault((gpu, offer.vcpus), (gpu, offer))
-    return list(kinds.values())
-
-
 def _files() -> dict[str, Path]:
-    """The newest file of each cloud, by the cloud's name; those in SKY_RUNTIME_DIR before those in the home folder."""
-    found: dict[str, Path] = {}
-    for root in filter(None, (str(Path.home()), os.environ.get("SKY_RUNTIME_DIR"))):
-        # The version of the format is the name of a folder: 8 of v8/aws/vms.csv.
-        versions = {path: path.parts[-3][1:] for path in Path(root, ".sky", "catalogs").glob("v*/*/vms.csv")}
-        numbered = {path: int(number) for path, number in versions.items() if number.isdigit()}
-        found |= {path.parts[-2]: path for path in sorted(numbered, key=numbered.__getitem__)}
-    if not found:
+    """The newest file of each cloud, by the cloud's name."""
+    folder = Path.home() / ".sky" / "catalogs"
+    # The version of the format is the name of a folder: 8 of v8/aws/vms.csv.
+    versions = {path: path.parts[-3][1:] for path in folder.glob("v*/*/vms.csv")}
+    numbered = {path: int(number) for path, number in versions.items() if number.isdigit()}
+    if not numbered:
         raise PlacerError(
-            f"SkyPilot has no catalog in {Path(root, '.sky', 'catalogs')}: install it (pip install skypilot) and "
+            f"SkyPilot has no catalog in {folder}: install it (pip install skypilot) and "
             "download one with sky show-gpus --all, while there is a network"
         )
-    return dict(sorted(found.items()))
+    newest = {path.parts[-2]: path for path in sorted(numbered, key=numbered.__getitem__)}
+    return dict(sorted(newest.items()))
 
 
 def _offers(cloud: str, path: Path) -> list[Offer]:

@@ -54,20 +54,9 @@ def algorithm_args(
     if kwargs.get("device", "auto") != "auto":
         keep(f"device={str(kwargs['device'])!r}")
         return kwargs
-    own = {name: value for name, value in kwargs.items() if name != "device"}
-    learning = partial(job, algorithm, policy, env, total_timesteps=total_timesteps, env_seconds=env_seconds, **own)
-    return {**own, "device": choose_job(learning, []).device}
-
-
-def choose(
-    algorithm: type[Any], policy: Any, env: Any, *, devices: Any = None, profile: Any = None, **kwargs: Any
-) -> placer.JobPlacement:
-    """Predict where ``algorithm(policy, env, **kwargs)`` learns fastest. Nothing is moved; arguments as for ``job``.
-
-    ``devices`` and ``profile`` are those of ``placer.choose``. Raises ValueError, TypeError for a wrong argument.
-    """
-    found = job(algorithm, policy, env, **kwargs)
-    return placer.choose(found, devices=devices, profile=profile, move=False)
+    options = {name: value for name, value in kwargs.items() if name != "device"}
+    learning = partial(job, algorithm, policy, env, total_timesteps=total_timesteps, env_seconds=env_seconds, **options)
+    return {**options, "device": choose_job(learning, []).device}
 
 
 def job(
@@ -94,27 +83,29 @@ def job(
         named = algorithm.__name__ if isinstance(algorithm, type) else f"an object of {type(algorithm).__name__}"
         raise TypeError(f"algorithm must be the class PPO, A2C, DQN, SAC or TD3, not {named}")
     if "device" in kwargs:
-        raise TypeError("device is what choose answers: leave it out, and give placement.device to the algorithm")
+        raise TypeError("device is what the job is compared on: leave it out")
     if env is None:
         raise ValueError("env must be an environment or the name of one: its spaces shape the networks")
     if isinstance(env_seconds, str) and env_seconds != "measure":
         raise ValueError(f"env_seconds must be seconds, 'measure' or None, not {env_seconds!r}")
     with same_randomness():  # the weights that the algorithm will draw stay the same
-        own, environments = _built(algorithm, policy, env, kwargs)
-        frequency, steps = (_on_policy if isinstance(own, OnPolicyAlgorithm) else _off_policy)(own)
+        learner, environments = _built(algorithm, policy, env, kwargs)
+        take_apart = _on_policy if isinstance(learner, OnPolicyAlgorithm) else _off_policy
+        frequency, steps = take_apart(learner)
         loading = None if env_seconds is None or isinstance(env_seconds, str) else placer.Loading(env_seconds)
         if env_seconds == "measure":
-            loading = _measured(own, environments, steps[0], copied=not isinstance(env, str))
+            loading = _measured(learner, environments, steps[0], copied=not isinstance(env, str))
     parts = [
         placer.Part(
-            step.name, step.run, count=step.count, batch=(step.example,), modules=own.policy,
+            step.name, step.run, count=step.count, batch=(step.example,), modules=learner.policy,
             loading=loading if step is steps[0] else None,
         )
         for step in steps if step.count
     ]  # fmt: skip
     if total_timesteps is None:
         return placer.Job(parts)
-    return placer.Job(parts, repeats=math.ceil(whole("total_timesteps", total_timesteps) / (frequency * own.n_envs)))
+    timesteps = whole("total_timesteps", total_timesteps)
+    return placer.Job(parts, repeats=math.ceil(timesteps / (frequency * learner.n_envs)))
 
 
 @dataclass(frozen=True)
@@ -135,108 +126,102 @@ def _built(algorithm: type[Any], policy: Any, env: Any, kwargs: dict[str, Any]) 
         arguments |= _ONE_ROW
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the algorithm that is trained warns of the same
-        own = algorithm(policy, env, **arguments)
-    own.set_logger(Logger(None, []))
-    environments = own.env
-    own.set_env(_Zeros(own.n_envs, own.observation_space, own.action_space))
-    own.learn(-1)  # prepares for learning, and takes no step
-    return own, environments
+        learner = algorithm(policy, env, **arguments)
+    learner.set_logger(Logger(None, []))
+    environments = learner.env
+    learner.set_env(_Zeros(learner.n_envs, learner.observation_space, learner.action_space))
+    learner.learn(-1)  # prepares for learning, and takes no step
+    return learner, environments
 
 
-def _on_policy(own: Any) -> tuple[int, list[_Step]]:
+def _on_policy(learner: Any) -> tuple[int, list[_Step]]:
     """The steps in each environment in an iteration of PPO or A2C, and what it is made of; acting comes first."""
-    collected = own.n_steps * own.n_envs
-    several = isinstance(own, PPO)  # A2C updates once
-    rows = min(own.batch_size, collected) if several else collected
-    updates = own.n_epochs * math.ceil(collected / rows) if several else 1
-    rollout, callback = own.rollout_buffer, _callback(own)
+    collected = learner.n_steps * learner.n_envs
+    several = isinstance(learner, PPO)  # A2C updates once
+    rows = min(learner.batch_size, collected) if several else collected
+    updates = learner.n_epochs * math.ceil(collected / rows) if several else 1
+    rollout, callback = learner.rollout_buffer, _callback(learner)
     # An update trains on a buffer of one batch, in one epoch.
-    own.rollout_buffer = batch = own.rollout_buffer_class(
-        rows, own.observation_space, own.action_space, device="cpu", n_envs=1, **own.rollout_buffer_kwargs
+    learner.rollout_buffer = batch = learner.rollout_buffer_class(
+        rows, learner.observation_space, learner.action_space, device="cpu", n_envs=1, **learner.rollout_buffer_kwargs
     )
     batch.full = True
     if several:
-        own.n_epochs, own.target_kl = 1, None
-    own.policy.set_training_mode = mode_switch(own.policy)
+        learner.n_epochs, learner.target_kl = 1, None
+    learner.policy.set_training_mode = mode_switch(learner.policy)
     add = rollout.add
 
-    def add_and_end(*given: Any) -> None:  # before what comes once a rollout
-        add(*given)
+    def add_and_end(*row: Any) -> None:  # before what comes once a rollout
+        add(*row)
         raise _StepIsOver
 
     rollout.add = add_and_end
 
     def act(observation: Any) -> None:
         with contextlib.suppress(_StepIsOver):
-            own.collect_rollouts(own.env, callback, rollout, n_rollout_steps=1)
+            learner.collect_rollouts(learner.env, callback, rollout, n_rollout_steps=1)
 
     def value(observation: Any) -> None:
-        observed = own.env.reset()
+        observed = learner.env.reset()
         with torch.no_grad():
-            values = own.policy.predict_values(obs_as_tensor(observed, own.device))
-        rollout.compute_returns_and_advantage(last_values=values, dones=np.zeros(own.n_envs, bool))
+            values = learner.policy.predict_values(obs_as_tensor(observed, learner.device))
+        rollout.compute_returns_and_advantage(last_values=values, dones=np.zeros(learner.n_envs, bool))
 
-    def update(given: Any) -> None:
-        own.train()
+    def update(samples: Any) -> None:
+        learner.train()
 
-    seen = _tensors(own.env.reset())
-    return own.n_steps, [
-        _Step("policy step", own.n_steps, act, seen),
-        _Step("last value", 1, value, seen),
+    observations = _tensors(learner.env.reset())
+    return learner.n_steps, [
+        _Step("policy step", learner.n_steps, act, observations),
+        _Step("last value", 1, value, observations),
         _Step("update", updates, update, next(iter(batch.get(rows)))),
     ]
 
 
-def _off_policy(own: Any) -> tuple[int, list[_Step]]:
+def _off_policy(learner: Any) -> tuple[int, list[_Step]]:
     """The same of DQN, SAC or TD3, once it learns."""
-    steps, updates = own.train_freq.frequency, own.gradient_steps
-    if own.train_freq.unit == TrainFrequencyUnit.EPISODE:
+    steps, updates = learner.train_freq.frequency, learner.gradient_steps
+    if learner.train_freq.unit == TrainFrequencyUnit.EPISODE:
         if updates >= 0:
             raise ValueError(
                 "how long an episode is cannot be known, so train_freq in episodes needs gradient_steps=-1; "
                 "or give train_freq in steps"
             )
         steps = 1  # as many updates as steps, however long the episode is
-    updates = steps * own.n_envs if updates < 0 else updates
-    noise, callback, one_step = copy.deepcopy(own.action_noise), _callback(own), TrainFreq(1, TrainFrequencyUnit.STEP)
-    own.replay_buffer.full = True
-    walk, without_walk = own.policy.set_training_mode, mode_switch(own.policy)
-
-    def once_a_rollout(mode: bool) -> None:  # after the rollout's own, each prediction has a walk
-        without_walk(mode)
-        own.policy.set_training_mode = walk
+    updates = steps * learner.n_envs if updates < 0 else updates
+    noise, callback = copy.deepcopy(learner.action_noise), _callback(learner)
+    one_step = TrainFreq(1, TrainFrequencyUnit.STEP)
+    learner.replay_buffer.full = True
 
     def act(observation: Any) -> None:
-        own.policy.set_training_mode = walk if steps == 1 else once_a_rollout
-        if isinstance(own, DQN):
-            own.exploration_rate = 0.0  # else the action is drawn, not asked of the policy
-        own.collect_rollouts(own.env, callback, one_step, own.replay_buffer, action_noise=noise)
+        if isinstance(learner, DQN):
+            learner.exploration_rate = 0.0  # else the action is drawn, not asked of the policy
+        learner.collect_rollouts(learner.env, callback, one_step, learner.replay_buffer, action_noise=noise)
 
     def update(number: int) -> Callable[[Any], None]:
-        def step(given: Any) -> None:
-            own.policy.set_training_mode = walk if updates == 1 else without_walk
-            own._n_updates = number
-            own.train(gradient_steps=1, batch_size=own.batch_size)
+        def step(samples: Any) -> None:
+            learner._n_updates = number
+            learner.train(gradient_steps=1, batch_size=learner.batch_size)
 
         return step
 
-    given = tuple(part for part in own.replay_buffer.sample(own.batch_size) if part is not None)
-    parts = [_Step("policy step", steps, act, _tensors(own.env.reset()))]
-    delay = own.policy_delay if isinstance(own, TD3) else 1
+    samples = tuple(part for part in learner.replay_buffer.sample(learner.batch_size) if part is not None)
+    parts = [_Step("policy step", steps, act, _tensors(learner.env.reset()))]
+    delay = learner.policy_delay if isinstance(learner, TD3) else 1
     if delay > 1:  # most updates leave the actor alone
-        parts.append(_Step("update of the critics", updates * (delay - 1) / delay, update(0), given))
-    parts.append(_Step("update", updates / delay, update(delay - 1), given))
+        parts.append(_Step("update of the critics", updates * (delay - 1) / delay, update(0), samples))
+    parts.append(_Step("update", updates / delay, update(delay - 1), samples))
     return steps, parts
 
 
-def _callback(own: Any) -> Any:
+def _callback(learner: Any) -> Any:
     """The callback that ``learn`` calls where it was given none."""
     callback = ConvertCallback(None)
-    callback.init_callback(own)
+    callback.init_callback(learner)
     return callback
 
 
-def _measured(own: Any, environments: Any, act: _Step, *, copied: bool) -> placer.Loading:
+def _measured(learner: Any, environments: Any, act: _Step, *, copied: bool) -> placer.Loading:
     """What one step of all environments takes, with random actions, between policy steps."""
     try:
         environments = copy.deepcopy(environments) if copied else environments
@@ -245,12 +230,12 @@ def _measured(own: Any, environments: Any, act: _Step, *, copied: bool) -> place
             f"the environment cannot be copied to measure it ({type(error).__name__}: {error}); "
             "give env_seconds as the seconds of one step of all environments"
         ) from error
-    space = copy.deepcopy(own.action_space)
+    space = copy.deepcopy(learner.action_space)
     environments.reset()
-    actions = [np.array([space.sample() for _ in range(own.n_envs)]) for _ in range(32)]
+    actions = [np.array([space.sample() for _ in range(learner.n_envs)]) for _ in range(32)]
     steps = map(environments.step, itertools.cycle(actions))
     return loading_between(
-        steps, lambda seen: act.run(act.example), clock=time.perf_counter, limit_seconds=0.3, most=10_000
+        steps, lambda observations: act.run(act.example), clock=time.perf_counter, limit_seconds=0.3, most=10_000
     )
 
 

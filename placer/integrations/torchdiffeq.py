@@ -45,7 +45,7 @@ def choose(func: nn.Module, y0: Any, t: Tensor, *, adjoint: bool = False, **opti
     """
     if not isinstance(func, nn.Module):
         raise TypeError(f"func must be an nn.Module, so that it can be moved, not {type(func).__name__}")
-    given = {name: value for name in _SOLVER if (value := options.pop(name, None)) is not None}
-    solution = _Solution(func, adjoint, given)
+    solver_options = {name: value for name in _SOLVER if (value := options.pop(name, None)) is not None}
+    solution = _Solution(func, adjoint, solver_options)
     solution.train(func.training)
     return placer.choose(solution, batch=(y0, t), **options)

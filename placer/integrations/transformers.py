@@ -1,4 +1,4 @@
-"""Hugging Face Trainer: all ``TrainingArguments``, with the answer among them, and a callback that watches its steps.
+"""Hugging Face Trainer: all ``TrainingArguments``, with the answer among them.
 
 >>> arguments = TrainingArguments("out", **training_args(model, train_dataset, eval_dataset, num_train_epochs=2))
 """
@@ -14,13 +14,12 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback, TrainingArguments, default_data_collator
+from transformers import TrainingArguments, default_data_collator
 
 import placer
 from placer import machine
 from placer.decision import ranks
 from placer.integrations import loops
-from placer.placed import Placement
 
 #: What the Trainer's loops cost around a step with an update, one without, and one of evaluation, in Python functions
 #: of average length. Version 5.23 enters 630, 80 and 105, and the last two run small ops of their own.
@@ -33,19 +32,6 @@ _OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adagrad": torch.optim.Adagrad,
     "rmsprop": torch.optim.RMSprop,
 }
-
-
-def choose(model: torch.nn.Module, batch: Any, *, optimizer: Any = "adamw", **workload: Any) -> Placement:
-    """Predict where ``model`` trains fastest on batches like ``batch``; nothing is moved: the Trainer does that.
-
-    ``batch`` is what the data collator makes, labels included, so that the model computes its own loss. The default
-    optimizer is the Trainer's. ``workload``: other arguments of ``placer.choose``. Call this before
-    ``TrainingArguments``, which fix the device of the process.
-
-    Raises ValueError, TypeError for a wrong argument.
-    """
-    workload.setdefault("mode", "train")
-    return placer.choose(model, batch=dict(batch), optimizer=optimizer, move=False, **workload)
 
 
 def training_args(
@@ -61,10 +47,7 @@ def training_args(
     ``fp16``, which the Trainer runs on a GPU only: then nothing is predicted. Of what ``job`` cannot price there is one
     PlacerWarning, and the default rule decides. Call this before ``TrainingArguments``, which fix the device of the
     process.
-
-    Raises TypeError for an argument that ``TrainingArguments`` do not have.
     """
-    loops.check_names(arguments, [field.name for field in dataclasses.fields(TrainingArguments)], "TrainingArguments")
     if "use_cpu" in arguments or arguments.get("fp16"):
         loops.keep(f"use_cpu={arguments['use_cpu']!r}" if "use_cpu" in arguments else "fp16, for a GPU,")
         return arguments
@@ -116,9 +99,8 @@ def job(
     Raises ValueError, TypeError for a wrong argument.
     """
     fields = {field.name: field for field in dataclasses.fields(TrainingArguments)}
-    loops.check_names(arguments, fields, "TrainingArguments")
 
-    def given(name: str) -> Any:
+    def argument(name: str) -> Any:
         return arguments.get(name, fields[name].default)
 
     collate = _Collate(data_collator, frozenset(inspect.signature(model.forward).parameters))
@@ -126,28 +108,28 @@ def job(
     def loader(which: str, dataset: Any) -> DataLoader[Any]:
         if not hasattr(dataset, "__len__"):
             raise TypeError(f"the {which} data set has no length, so how many steps an epoch has cannot be known")
-        rows = loops.whole(f"per_device_{which}_batch_size", given(f"per_device_{which}_batch_size"))
+        rows = loops.whole(f"per_device_{which}_batch_size", argument(f"per_device_{which}_batch_size"))
         return DataLoader(
-            dataset, rows, collate_fn=collate, drop_last=given("dataloader_drop_last"),
-            num_workers=given("dataloader_num_workers"),
+            dataset, rows, collate_fn=collate, drop_last=argument("dataloader_drop_last"),
+            num_workers=argument("dataloader_num_workers"),
         )  # fmt: skip
 
-    accumulate = loops.whole("gradient_accumulation_steps", given("gradient_accumulation_steps"))
-    autocast = torch.bfloat16 if given("bf16") else torch.float16 if given("fp16") else None
+    accumulate = loops.whole("gradient_accumulation_steps", argument("gradient_accumulation_steps"))
+    autocast = torch.bfloat16 if argument("bf16") else torch.float16 if argument("fp16") else None
     training = loader("train", train_dataset)
     updates = math.ceil(len(training) / accumulate)
-    total = given("max_steps") if given("max_steps") > 0 else math.ceil(given("num_train_epochs") * updates)
+    total = argument("max_steps") if argument("max_steps") > 0 else math.ceil(argument("num_train_epochs") * updates)
     repeats = math.ceil(total / updates)
     batches = min(len(training), total * accumulate)  # fewer where the run ends within its first epoch
-    norm = given("max_grad_norm") or math.inf  # also where nothing is clipped, the norm of the gradients is computed
+    norm = argument("max_grad_norm") or math.inf  # also where nothing is clipped, the norm of the gradients is computed
     parts = loops.training_parts(
         _Checked(model), batches, accumulate=accumulate,
         clip=lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, norm), update=UPDATE, micro=MICRO,
         batch=loops.first_batch(training), autocast=autocast,
-        optimizer=_optimizer(model, given("optim")) if optimizer is None else optimizer,
+        optimizer=_optimizer(model, argument("optim")) if optimizer is None else optimizer,
         loading=loops.loading_of(loading, training),
     )  # fmt: skip
-    times = _evaluations(given, total, repeats) / repeats
+    times = _evaluations(argument, total, repeats) / repeats
     several = isinstance(eval_dataset, dict)
     for name, held_out in (eval_dataset if several else {"": eval_dataset}).items():
         if held_out is None or not times:
@@ -159,22 +141,6 @@ def job(
             loop_calls=EVALUATION, autocast=autocast,
         ))  # fmt: skip
     return placer.Job(parts, repeats=repeats)
-
-
-class WatchSteps(TrainerCallback):  # type: ignore[misc]
-    """A ``TrainerCallback`` that records how long training steps take, as ``Placement.step`` does.
-
-    With gradient accumulation a step of the Trainer is several steps of the prediction: leave it out then.
-    """
-
-    def __init__(self, placement: Placement) -> None:
-        self._hooks = loops.StepHooks(placement)
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._hooks.begin()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._hooks.end()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,19 +159,19 @@ class _Collate:
         return {name: value for name, value in example.items() if name in self.taken or name in ("label", "label_ids")}
 
 
-def _evaluations(given: Callable[[str], Any], updates: int, epochs: int) -> int:
+def _evaluations(argument: Callable[[str], Any], updates: int, epochs: int) -> int:
     """Evaluations in a run of so many updates and epochs. A share for ``eval_steps`` is one of all updates."""
-    strategy = getattr(given("eval_strategy"), "value", given("eval_strategy"))
+    strategy = getattr(argument("eval_strategy"), "value", argument("eval_strategy"))
     if strategy != "steps":
         return epochs if strategy == "epoch" else 0
-    every: float = given("eval_steps") or given("logging_steps")
+    every: float = argument("eval_steps") or argument("logging_steps")
     return math.ceil(updates / (every if every >= 1 else math.ceil(every * updates)))  # the last one when it ends
 
 
 def _optimizer(model: torch.nn.Module, name: Any) -> torch.optim.Optimizer:
-    known = getattr(name, "value", name)
-    if known not in _OPTIMIZERS:
+    optim = getattr(name, "value", name)
+    if optim not in _OPTIMIZERS:
         raise ValueError(
-            f"optim must be one of {', '.join(_OPTIMIZERS)} for a job, not {known!r}; give optimizer= an instance"
+            f"optim must be one of {', '.join(_OPTIMIZERS)} for a job, not {optim!r}; give optimizer= an instance"
         )
-    return _OPTIMIZERS[known](parameter for parameter in model.parameters() if parameter.requires_grad)
+    return _OPTIMIZERS[optim](parameter for parameter in model.parameters() if parameter.requires_grad)

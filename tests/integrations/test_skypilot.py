@@ -13,7 +13,7 @@ from torch import nn
 
 import placer
 from placer import fleets
-from placer.errors import PlacerError, PlacerWarning, UnknownGPU
+from placer.errors import PlacerError, PlacerWarning
 from placer.integrations import skypilot
 from placer.integrations.skypilot import gpu_called
 
@@ -61,7 +61,6 @@ def catalog(home: Path, **clouds: str) -> Path:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home folder with a catalog of two clouds."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("SKY_RUNTIME_DIR", raising=False)
     return catalog(tmp_path, aws=HEADER + AWS, gcp=GCP)
 
 
@@ -83,18 +82,16 @@ def test_machines_are_the_cheapest_instances_of_a_kind(home: Path) -> None:
     assert by_name["m6i.2xlarge"].price == 0.384  # n2-standard-8 costs more
 
 
-def test_clouds_regions_and_gpus_narrow_it_down(home: Path) -> None:
+def test_a_cloud_and_a_region_narrow_it_down(home: Path) -> None:
     assert named(skypilot.machines("aws", region="eu-west-1"))["g4dn.xlarge"].price == 0.587
-    gpus = {machine.gpu for machine in skypilot.machines(gpus=["v100"])}
-    assert gpus == {"", "Tesla V100-SXM2-16GB"}
-    assert all(not machine.gpu for machine in skypilot.machines(gpus=()))
-    with pytest.raises(UnknownGPU, match="RTX 9999"):
-        skypilot.machines(gpus=["RTX 9999"])
+    with pytest.raises(PlacerError, match=r"no cloud 'azure'; it has: aws, gcp; .* sky show-gpus --cloud azure"):
+        skypilot.machines("azure")
+    with pytest.raises(PlacerError, match=r"nothing in region 'mars' of aws, gcp"):
+        skypilot.machines(region="mars")
 
 
 def test_without_a_catalog_it_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("SKY_RUNTIME_DIR", raising=False)
     with pytest.raises(PlacerError, match=r"SkyPilot has no catalog in .*catalogs: .* sky show-gpus --all"):
         skypilot.machines()
 

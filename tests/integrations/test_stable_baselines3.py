@@ -20,7 +20,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 import placer
 from placer import machine, tracing
-from placer.integrations.stable_baselines3 import _Zeros, algorithm_args, choose, job
+from placer.integrations.stable_baselines3 import _Zeros, algorithm_args, job
 
 #: A calibrated CPU that ships with placer: winners do not depend on the machine that runs the tests.
 HOST = "amd-epyc-avx512-2-core"
@@ -133,14 +133,17 @@ def test_learning_does_what_is_priced(algorithm: Any, env: str, options: Any) ->
 @pytest.mark.parametrize(("algorithm", "env"), [(PPO, "CartPole-v1"), (SAC, "Pendulum-v1")])
 def test_the_library_s_own_python_is_counted(algorithm: Any, env: str) -> None:
     """Python functions that a real rollout enters for each step, beside those of its environments."""
-    options = {"n_steps": 16, "batch_size": 16} if algorithm is PPO else {"learning_starts": 0, "train_freq": 16}
+    options = {"n_steps": 16, "batch_size": 16} if algorithm is PPO else {"learning_starts": 0}
+    steps = 16 if algorithm is PPO else 1
     act = job(algorithm, "MlpPolicy", env, **small(), **options).part("policy step")
     model = algorithm("MlpPolicy", env, device="cpu", **small(), **options)
     _, callback = model._setup_learn(1000)
     still = _Zeros(model.n_envs, model.observation_space, model.action_space)
-    given: tuple[Any, ...] = (model.rollout_buffer, 16) if algorithm is PPO else (model.train_freq, model.replay_buffer)
+    given: tuple[Any, ...] = (
+        (model.rollout_buffer, steps) if algorithm is PPO else (model.train_freq, model.replay_buffer)
+    )
     model.collect_rollouts(still, callback, *given)  # imports are over
-    entered = functions_entered(lambda: model.collect_rollouts(still, callback, *given)) / 16
+    entered = functions_entered(lambda: model.collect_rollouts(still, callback, *given)) / steps
     assert tracing.trace(act.workload).python_calls == pytest.approx(entered, rel=0.3)
 
 
@@ -184,7 +187,7 @@ def test_what_follows_is_as_without_it() -> None:
         torch.manual_seed(1)
         options: dict[str, Any] = {"n_steps": 16, "policy_kwargs": {}}
         if ask:
-            choose(A2C, "MlpPolicy", "CartPole-v1", devices="cpu", **options)
+            placer.explain(job(A2C, "MlpPolicy", "CartPole-v1", **options), devices="cpu")
             assert options["policy_kwargs"] == {}
         model = A2C("MlpPolicy", "CartPole-v1", device="cpu", seed=None, **options)
         return torch.nn.utils.parameters_to_vector(model.policy.parameters()).detach()
@@ -194,14 +197,14 @@ def test_what_follows_is_as_without_it() -> None:
 
 def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(TypeError, match=r"must be the class PPO, .*, not an object of str"):
-        choose("PPO", "MlpPolicy", "CartPole-v1")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="device is what choose answers"):
-        choose(PPO, "MlpPolicy", "CartPole-v1", device="cpu")
+        job("PPO", "MlpPolicy", "CartPole-v1")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="device is what the job is compared on"):
+        job(PPO, "MlpPolicy", "CartPole-v1", device="cpu")
     with pytest.raises(TypeError, match="what_if"):
-        choose(PPO, "MlpPolicy", "CartPole-v1", what_if="T4")
+        job(PPO, "MlpPolicy", "CartPole-v1", what_if="T4")
     with pytest.raises(ValueError, match="env must be an environment"):
-        choose(PPO, "MlpPolicy", None)
+        job(PPO, "MlpPolicy", None)
     with pytest.raises(ValueError, match="total_timesteps must be a whole number of at least 1, not 0"):
-        choose(PPO, "MlpPolicy", "CartPole-v1", total_timesteps=0)
+        job(PPO, "MlpPolicy", "CartPole-v1", total_timesteps=0)
     with pytest.raises(ValueError, match="env_seconds must be seconds, 'measure' or None, not 'often'"):
-        choose(PPO, "MlpPolicy", "CartPole-v1", env_seconds="often")
+        job(PPO, "MlpPolicy", "CartPole-v1", env_seconds="often")

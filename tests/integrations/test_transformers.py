@@ -1,4 +1,4 @@
-"""The Trainer of transformers trains where placer says, with the losses it has without placer."""
+"""The Trainer of transformers trains where placer says, and does in a run what its job counts."""
 
 from __future__ import annotations
 
@@ -42,31 +42,6 @@ def model() -> Any:
         vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
     )
     return transformers.BertForSequenceClassification(config)
-
-
-def trained(folder: Path, placed: bool) -> tuple[list[float], Any]:
-    net, data, options, callbacks = model(), Sentences(), {"use_cpu": True}, []
-    if placed:
-        batch = transformers.default_data_collator([data[i] for i in range(4)])
-        placement = integration.choose(net, batch, devices="cpu")
-        assert placement.explain().workload["optimizer"] == "adamw"
-        callbacks = [integration.WatchSteps(placement)]
-    arguments = transformers.TrainingArguments(
-        str(folder), per_device_train_batch_size=4, num_train_epochs=2, logging_steps=1, save_strategy="no",
-        report_to=[], disable_tqdm=True, seed=3, **options,
-    )  # fmt: skip
-    trainer = transformers.Trainer(net, arguments, train_dataset=data, callbacks=callbacks)
-    trainer.train()
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    return losses, placement.times if placed else None
-
-
-def test_training_ends_with_the_same_losses_and_its_steps_were_watched(tmp_path: Path) -> None:
-    without, _ = trained(tmp_path / "a", placed=False)
-    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
-    losses, times = trained(tmp_path / "b", placed=True)
-    assert losses == without
-    assert len(losses) == times.seen == 12
 
 
 def counts(**arguments: Any) -> dict[str, float]:
@@ -139,8 +114,6 @@ def test_a_run_that_cannot_be_priced_follows_the_usual_rule() -> None:
         given = integration.training_args(model(), Sentences(), optim="lion_8bit")
     assert len(warned) == 1
     assert given == {"optim": "lion_8bit", "use_cpu": not placer.machine.available_devices()[1:]}
-    with pytest.raises(TypeError, match="TrainingArguments has no argument 'batch_size'"):
-        integration.training_args(model(), Sentences(), batch_size=4)
 
 
 class Steps(transformers.TrainerCallback):
