@@ -161,10 +161,10 @@ def copied(workload: Workload, real: bool) -> Workload:
     if real and workload.draw is not None:
         workload.draw()
     parts = (unwrap(workload.model), *workload.batch, workload.loss, workload.optimizer)
-    target, args, kwargs, loss_target, loss, optimizer = _deep_copy(parts, _with_values if real else _without_values)
-    _remove_hooks(target)
+    model, args, kwargs, loss_target, loss, optimizer = _deep_copy(parts, _with_values if real else _without_values)
+    _remove_hooks(model)
     return dataclasses.replace(
-        workload, target=target, modules=(target,), args=args, kwargs=kwargs, loss=loss, loss_target=loss_target,
+        workload, model=model, modules=(model,), args=args, kwargs=kwargs, loss=loss, loss_target=loss_target,
         optimizer=optimizer, draw=None,
     )
 
