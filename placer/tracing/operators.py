@@ -328,14 +328,8 @@ def _layer_norm_backward(slots: Slots, plain: Plain) -> Specs | None:
     return _masked((dense(rows.shape, rows.dtype), parameter, parameter), plain["output_mask"])
 
 
-def _mm(slots: Slots, plain: Plain) -> Specs | None:
-    a, b = slots[-2:]
-    if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
-        return None
-    return (dense((*a.shape[:-1], b.shape[-1]), a.dtype),) if _one_dtype(slots) else None
-
-
 def _convolution(slots: Slots, plain: Plain) -> Specs | None:
+    # Needed for more than speed: the meta kernel gives the result for a channels-last image a contiguous layout.
     image, weight = slots[:2]
     dims = len(weight.shape) - 2
     if not _one_dtype(slots) or not plain["stride"] or plain["transposed"] or len(image.shape) != len(weight.shape):
@@ -401,7 +395,6 @@ FORMULAS: dict[str, Formula] = {
     "native_batch_norm_backward": _batch_norm_backward,
     "native_layer_norm": _layer_norm,
     "native_layer_norm_backward": _layer_norm_backward,
-    **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm"), _mm),
     "cat": _cat,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
