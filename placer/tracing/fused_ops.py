@@ -284,14 +284,13 @@ def _is_one_kernel(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> bool:
-    """Whether torch's CUDA builds have one kernel for ``F.rms_norm`` with these arguments (torch 2.9 and later).
+    """Whether torch's CUDA builds have one kernel for ``F.rms_norm`` with these arguments.
 
     ``rms_norm_symint`` takes the ops apart for complex numbers, channels-last tensors and a weight of another dtype;
     under ``autocast`` all have one.
     """
     return (
-        hasattr(torch.ops.aten, "_fused_rms_norm_backward")
-        and not input.is_complex()
+        not input.is_complex()
         and not is_channels_last(spec_of(input))
         and (autocast or weight is None or weight.dtype == input.dtype)
     )

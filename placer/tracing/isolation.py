@@ -219,7 +219,7 @@ class _Untraced:
 
 @contextlib.contextmanager
 def _without_function_modes() -> Iterator[None]:
-    """No function mode is active, and new ones work: the compiler of torch 2.6 enters its own while it is imported."""
+    """No function mode is active, and new ones work: a module may enter its own while it is imported."""
     modes = [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())]
     try:
         with torch._C._EnableTorchFunction():

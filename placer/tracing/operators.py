@@ -254,15 +254,6 @@ def map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:
     return {k: map_tensors(function, v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
-def to_meta(tensor: Tensor) -> Tensor:
-    """A tensor without values: an op on mixed devices would refuse to run."""
-    if tensor.is_meta:
-        return tensor
-    if tensor.layout is not torch.strided:
-        return tensor.to("meta")
-    return torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="meta")
-
-
 def on_meta(info: Operator, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments that make a factory's result meta."""
     return {**kwargs, "device": torch.device("meta"), "pin_memory": None} if info.takes_device else kwargs

@@ -38,7 +38,6 @@ from placer.tracing.operators import (
     remember,
     specs_of,
     tensors_in,
-    to_meta,
 )
 from placer.tracing.python_calls import PythonCalls, Uncounted
 from placer.tracing.trace_data import TensorSpec, dense, is_dense, same_memory, spec_of
@@ -260,7 +259,7 @@ class MetaRecorder(Recorder):
             self.values.lose(tensor)
         if info.returns_nothing and not call.n_real:  # without values, there is nothing to write
             return self.record_executed(call, None)
-        result = func(*map_tensors(to_meta, args), **map_tensors(to_meta, on_meta(info, kwargs)))
+        result = func(*map_tensors(_to_meta, args), **map_tensors(_to_meta, on_meta(info, kwargs)))
         known = specs_of(result) if functional else None
         if known is not None:
             remember(call, known)
@@ -366,6 +365,11 @@ class MetaRecorder(Recorder):
 
     def on_device(self, tensor: Tensor) -> bool:
         return tensor.is_meta
+
+
+def _to_meta(tensor: Tensor) -> Tensor:
+    """A tensor without values: an op on mixed devices would refuse to run."""
+    return tensor if tensor.is_meta else values.meta_like(tensor)
 
 
 #: Whose frames stand between an op and the code that called for it.

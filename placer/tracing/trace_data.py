@@ -151,8 +151,7 @@ class Trace:
     #: The mode of ``torch.compile`` that model and backward pass run in (``"default"``, ``"reduce-overhead"``, ...);
     #: None for an eager step. The calls are those of the eager step.
     compiled: str | None = None
-    #: Where they are followed (of a compiled step, and of one on two devices), the values that each call reads and
-    #: writes (see ``dataflow``), and those of ``outputs``.
+    #: Of a compiled step, the values that each call reads and writes, and those of ``outputs``.
     dataflow: tuple[Connection, ...] = field(default=(), repr=False, hash=False)
     output_values: tuple[int, ...] = field(default=(), repr=False, hash=False)
     #: Whether the step was traced by running it, on tensors with values.
