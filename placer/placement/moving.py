@@ -66,8 +66,8 @@ def _is_on(module: nn.Module, device: torch.device) -> bool:
 def only_device(modules: Iterable[nn.Module]) -> torch.device | None:
     """The one device all parameters and buffers are on; None where there are several, or none."""
     held = [h for module in modules for part in module.modules() for h in (part._parameters, part._buffers)]
-    found = {tensor.device for tensors in held for tensor in tensors.values() if tensor is not None}
-    return found.pop() if len(found) == 1 else None
+    devices = {tensor.device for tensors in held for tensor in tensors.values() if tensor is not None}
+    return devices.pop() if len(devices) == 1 else None
 
 
 def move_optimizer(optimizer: torch.optim.Optimizer) -> None:
@@ -139,12 +139,12 @@ class BeforeMove:
 
     def restore(self) -> None:
         """Put everything back: every Parameter is the same object, with the same values in the same memory."""
-        kept: dict[int, Tensor | None] = {}
+        contents: dict[int, Tensor | None] = {}
         for parameter, data, grad, grad_data in self._parameters.values():
-            kept[id(parameter)], kept[id(grad)] = data, grad_data
+            contents[id(parameter)], contents[id(grad)] = data, grad_data
 
         def back(tensor: Tensor) -> Tensor:
-            data = kept.get(id(tensor))
+            data = contents.get(id(tensor))
             return tensor if data is None else data.detach()  # another object, as its content may be exchanged
 
         for part in self._parts:

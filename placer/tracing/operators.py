@@ -190,9 +190,9 @@ def read_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     slots: list[Any] = []
     plain: list[Hashable] = []
     n_meta = n_real = 0
-    given = len(args)
+    positional = len(args)
     for index, (name, holds_tensors, default, noise) in enumerate(info.parameters):
-        if index < given:
+        if index < positional:
             value = args[index]
         elif name in kwargs:
             value = kwargs[name]
@@ -236,13 +236,13 @@ def read_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
 
 def tensors_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """The tensors among arguments, those in lists included."""
-    found: list[Any] = []
+    tensors: list[Any] = []
     for value in (*args, *kwargs.values()):
         if isinstance(value, Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, (list, tuple)):
-            found.extend(v for v in value if isinstance(v, Tensor))
-    return found
+            tensors.extend(v for v in value if isinstance(v, Tensor))
+    return tensors
 
 
 def map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:
@@ -402,19 +402,19 @@ _dtypes: dict[Hashable, str] = {}
 
 def known_outputs(call: Call) -> Known | None:
     """The specs of what a call gives; None when its meta kernel has to run."""
-    known = _known.get((call.func, call.slots, call.plain))
-    if known is None:
-        known = _derive(call)
-        if known is not None:
-            remember(call, known)
-    return known
+    outputs = _known.get((call.func, call.slots, call.plain))
+    if outputs is None:
+        outputs = _derive(call)
+        if outputs is not None:
+            remember(call, outputs)
+    return outputs
 
 
-def remember(call: Call, known: Known) -> None:
+def remember(call: Call, outputs: Known) -> None:
     """Keep the specs that were derived, or that a meta kernel gave."""
     if len(_known) > _CACHE_ENTRIES:
         _known.clear()
-    _known[call.func, call.slots, call.plain] = known
+    _known[call.func, call.slots, call.plain] = outputs
 
 
 def _derive(call: Call) -> Known | None:

@@ -278,8 +278,8 @@ class _ModelStep(_Step):
         """The loss, once its backward pass has run."""
         recorder, log = self.recorder, self.recorder.log
         output = self._forward()
-        own = self.workload.loss is not None  # else it is no code of the user's
-        with self.errors("loss"), torch.enable_grad(), recorder.python_calls.counting(own):
+        of_the_user = self.workload.loss is not None  # else it is no code of the user's
+        with self.errors("loss"), torch.enable_grad(), recorder.python_calls.counting(of_the_user):
             loss = loss_of(output, self.workload.loss, self.workload.loss_target)
         if loss is None:
             raise NothingTrains("the loss does not depend on any parameter that requires a gradient")
@@ -333,11 +333,11 @@ class _FunctionStep(_Step):
         super().__init__(workload, attempt, kind)
         if workload.draw is not None:
             workload.draw()
-        found = Reachable(step=workload.model, module=list(workload.modules), optimizer=workload.optimizer)
-        self.roots, self.optimizers = found.modules, found.optimizers
+        reachable = Reachable(step=workload.model, module=list(workload.modules), optimizer=workload.optimizer)
+        self.roots, self.optimizers = reachable.modules, reachable.optimizers
         _gather(self.roots.values())
         inputs = self.inputs()
-        values.with_values([*values.of_modules(self.roots.values()), *found.tensors, *inputs], hosted)
+        values.with_values([*values.of_modules(self.roots.values()), *reachable.tensors, *inputs], hosted)
         values.draw(inputs)
         self.batch = _specs(inputs)
         self.begin(self.roots, others=True)
@@ -454,14 +454,14 @@ def nodes_of(outputs: Iterable[Any], inputs: Iterable[Any] | None = None) -> set
             before[node].append(previous)
     if inputs is None:
         return set(before)
-    found: set[Any] = set()
+    on_a_path: set[Any] = set()
     ahead_back = [node for node in map(_node, inputs) if node in before]
     while ahead_back:
         node = ahead_back.pop()
-        if node not in found:
-            found.add(node)
+        if node not in on_a_path:
+            on_a_path.add(node)
             ahead_back += before[node]
-    return found
+    return on_a_path
 
 
 def _node(value: Any) -> Any:

@@ -67,8 +67,8 @@ class TensorSpec:
     def touched_bytes(self) -> int:
         """Bytes of memory that reading the tensor moves: elements that lie apart bring the rest of their lines."""
         gap = min((s for n, s in zip(self.shape, self.stride, strict=True) if n > 1 and s > 0), default=1)
-        each = max(min(gap * self.item_bytes, CACHE_LINE), self.item_bytes)
-        return self.stored_bytes // self.item_bytes * each
+        bytes_per_element = max(min(gap * self.item_bytes, CACHE_LINE), self.item_bytes)
+        return self.stored_bytes // self.item_bytes * bytes_per_element
 
     @cached_property
     def contiguous(self) -> bool:
