@@ -127,7 +127,7 @@ _PACKAGES = ("torch._dynamo", "sympy")
 
 
 class _Light(types.ModuleType):
-    """Stands for a module until something else is asked of it than ``answers``, or a module inside of it is imported."""
+    """Stands for a module until more is asked of it than ``answers``, or a module inside of it is imported."""
 
     def __init__(self, name: str, answers: dict[str, Any]) -> None:
         super().__init__(name)
