@@ -21,6 +21,7 @@ from placer.tracing.trace_data import (
     dense,
     dtype_name,
     elementwise_layout,
+    is_channels_last,
     make_spec,
     spec_of,
 )
@@ -372,7 +373,7 @@ def _item(values: Any, i: int) -> int:
 def _stored_channels_last(spec: TensorSpec) -> bool:
     """Whether an image of (N, C, H, W) lies in memory as (N, H, W, C)."""
     # With a dimension of size 1 the two formats are alike, and PyTorch's choice depends on the op.
-    return len(spec.shape) == 4 and 1 not in spec.shape and spec.stride == channels_last_strides(spec.shape)
+    return 1 not in spec.shape and is_channels_last(spec)
 
 
 def _is_image(spec: TensorSpec) -> bool:
