@@ -36,11 +36,6 @@ def is_namedtuple(value: object) -> bool:
     return isinstance(value, tuple) and hasattr(value, "_fields")
 
 
-def is_dataclass_instance(value: object) -> bool:
-    """An instance, not the class itself."""
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
-
-
 def map_nest(function: Callable[[Any], Any], value: Any) -> Any:
     """``value`` with ``function`` applied to every leaf; all else stays as it is.
 
@@ -131,7 +126,7 @@ def _items(value: Any) -> list[Any] | None:
         return list(value.values())
     if isinstance(value, _SEQUENCES):
         return list(value)
-    if is_dataclass_instance(value):  # which may have slots
+    if dataclasses.is_dataclass(value):  # which may have slots
         return [getattr(value, name) for name in _fields(value)]
     return None
 

@@ -16,7 +16,7 @@ _JOULE_UNITS = ((3.6e6, "kWh"), (3.6e3, "Wh"), (1.0, "J"), (1e-3, "mJ"), (1e-6, 
 def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
     """Three digits in the largest of the ``units`` of which there is one, else in the last."""
     # 0.9995 of a unit already prints as 1.00 of it.
-    scale, unit = next((each for each in units if abs(value) >= 0.9995 * each[0]), units[-1])
+    scale, unit = next((row for row in units if abs(value) >= 0.9995 * row[0]), units[-1])
     return f"{three_digits(value / scale)} {unit}"
 
 

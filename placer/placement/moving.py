@@ -5,10 +5,9 @@ Nothing else touches the user's objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -67,8 +66,8 @@ def _is_on(module: nn.Module, device: torch.device) -> bool:
 def only_device(modules: Iterable[nn.Module]) -> torch.device | None:
     """The one device all parameters and buffers are on; None where there are several, or none."""
     held = [h for module in modules for part in module.modules() for h in (part._parameters, part._buffers)]
-    found = {tensor.device for tensors in held for tensor in tensors.values() if tensor is not None}
-    return found.pop() if len(found) == 1 else None
+    devices = {tensor.device for tensors in held for tensor in tensors.values() if tensor is not None}
+    return devices.pop() if len(devices) == 1 else None
 
 
 def move_optimizer(optimizer: torch.optim.Optimizer) -> None:
@@ -140,12 +139,12 @@ class BeforeMove:
 
     def restore(self) -> None:
         """Put everything back: every Parameter is the same object, with the same values in the same memory."""
-        kept: dict[int, Tensor | None] = {}
+        contents: dict[int, Tensor | None] = {}
         for parameter, data, grad, grad_data in self._parameters.values():
-            kept[id(parameter)], kept[id(grad)] = data, grad_data
+            contents[id(parameter)], contents[id(grad)] = data, grad_data
 
         def back(tensor: Tensor) -> Tensor:
-            data = kept.get(id(tensor))
+            data = contents.get(id(tensor))
             return tensor if data is None else data.detach()  # another object, as its content may be exchanged
 
         for part in self._parts:
@@ -244,24 +243,17 @@ def relocate_or_stay(
     workload: Workload, optimizer: Optimizers, device: str, *, allowed: Sequence[str] | None,
     threads: int | None = None,
 ) -> Refused | None:  # fmt: skip
-    """``relocate``, or stay where the device refuses (full, gone, a driver too old); see ``move_or_stay``."""
-    moving = partial(relocate, workload, optimizer, device, threads=threads)
-    return move_or_stay(moving, workload.modules, device, allowed=allowed)
-
-
-def move_or_stay(
-    moving: Callable[[], None], modules: Sequence[nn.Module], device: str, *, allowed: Sequence[str] | None
-) -> Refused | None:
-    """Run ``moving``, which moves ``modules`` to ``device`` (others may stay elsewhere), all of them or nothing.
+    """``relocate``, or stay where the device refuses (full, gone, a driver too old).
 
     ``allowed`` are the devices the caller chooses from, None: all of this machine. Raises what was raised under
     ``PLACER_STRICT=1``, where there is no other device to stay on, and where the user interrupts. A model that is
     ``immovable`` is no error, but a PlacerError under ``PLACER_STRICT=1``.
     """
-    kept = immovable(modules)
-    if kept is not None:
-        home, why = kept[0] or machine.normal_device(device), kept[1]
-        if kept[0] == machine.normal_device(device):
+    modules = workload.modules
+    spread = immovable(modules)
+    if spread is not None:
+        home, why = spread[0] or machine.normal_device(device), spread[1]
+        if spread[0] == machine.normal_device(device):
             return None
         refused = Refused(home, f"{home}: the model was not moved, as {why}")
         if strict():
@@ -270,7 +262,7 @@ def move_or_stay(
     held = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
     home = machine.normal_device(str(next((tensor.device for tensor in held), torch.device("cpu"))))
     try:
-        moving()
+        relocate(workload, optimizer, device, threads=threads)
     except Exception as error:
         if strict() or home not in (machine.available_devices() if allowed is None else allowed):
             raise

@@ -33,8 +33,8 @@ class Drift:
     def __init__(self, device: str, predictions: Mapping[str, Prediction]) -> None:
         self._device = device
         self._predictions = predictions
-        own = predictions[device]
-        self._limit = max(own.high, TOLERATED * own.step_seconds)
+        prediction = predictions[device]
+        self._limit = max(prediction.high, TOLERATED * prediction.step_seconds)
         self._window: list[float] = []
         self._slow_windows = 0
         self._slow_since = 0.0
@@ -57,10 +57,10 @@ class Drift:
         return self._message(typical)
 
     def _message(self, typical: float) -> str:
-        own = self._predictions[self._device]
+        prediction = self._predictions[self._device]
         others = [p for name, p in self._predictions.items() if name != self._device and p.fits]
-        best = min(others, key=lambda p: p.step_seconds, default=own)
-        if best is not own and best.step_seconds < typical:
+        best = min(others, key=lambda p: p.step_seconds, default=prediction)
+        if best is not prediction and best.step_seconds < typical:
             why = (
                 f"{best.device} would have been faster, with {format_seconds(best.step_seconds)} by its prediction; "
                 "the next choose() of this workload uses the recorded times"
@@ -72,7 +72,7 @@ class Drift:
             )
         return (
             f"steps take {format_seconds(typical)} on {self._device} and were predicted to take "
-            f"{format_seconds(own.low)} to {format_seconds(own.high)}: {why}"
+            f"{format_seconds(prediction.low)} to {format_seconds(prediction.high)}: {why}"
         )
 
 

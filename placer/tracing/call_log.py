@@ -136,16 +136,16 @@ class Dataflow:
     def connect(self, call: int, reads: Iterable[Tensor | None], results: Iterable[Tensor | None], new: bool) -> None:
         """Call number ``call`` read and gave these tensors. The results are views of what it read unless ``new``."""
         read = self.values(t for t in reads if t is not None)
-        given = [_memory(t) for t in results if t is not None]
-        self.calls[call] = read, tuple([self._fresh(m) if new else self._value(m) for m in given])
+        memories = [_memory(t) for t in results if t is not None]
+        self.calls[call] = read, tuple([self._fresh(m) if new else self._value(m) for m in memories])
 
     def values(self, tensors: Iterable[Tensor]) -> tuple[int, ...]:
         """The values that these tensors hold now."""
         return tuple([self._value(_memory(t)) for t in tensors])
 
     def _value(self, memory: int) -> int:
-        found = self._values.get(memory)
-        return self._fresh(memory) if found is None else found
+        value = self._values.get(memory)
+        return self._fresh(memory) if value is None else value
 
     def _fresh(self, memory: int) -> int:
         self._made += 1
@@ -297,12 +297,12 @@ class CallLog:
 
     def on_accelerators(self, calls: Sequence[_T], of_others: Callable[[OpCall], _T]) -> tuple[_T, ...]:
         """``calls``, one item for every recorded call, as accelerators run them; () where they run the same."""
-        found: list[_T] = []
+        replaced_calls: list[_T] = []
         done = 0
         for replaced in self._on_accelerators:
-            found += [*calls[done : replaced.start], *map(of_others, replaced.by)]
+            replaced_calls += [*calls[done : replaced.start], *map(of_others, replaced.by)]
             done = replaced.end
-        return (*found, *calls[done:]) if self._on_accelerators else ()
+        return (*replaced_calls, *calls[done:]) if self._on_accelerators else ()
 
     def op_calls(self) -> tuple[OpCall, ...]:
         """All recorded calls, in order."""

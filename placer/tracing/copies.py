@@ -183,8 +183,8 @@ def _deep_copy(original: T, convert: Callable[[Tensor], Tensor]) -> T:
     """A deep copy with converted tensors. TraceError where something refuses to be copied."""
     try:
         with isolated(), torch.no_grad():
-            found = Reachable(original=original)
-            held = [*values.of_modules(found.modules.values()), *found.tensors]
+            reachable = Reachable(original=original)
+            held = [*values.of_modules(reachable.modules.values()), *reachable.tensors]
             return copy.deepcopy(original, {id(tensor): _converted(tensor, convert) for tensor in held})
     except Exception as error:  # the boundary to the copying of any object
         raise TraceError(f"the workload could not be copied: {type(error).__name__}: {first_line(error)}") from error
@@ -193,13 +193,13 @@ def _deep_copy(original: T, convert: Callable[[Tensor], Tensor]) -> T:
 def _converted(tensor: Tensor, convert: Callable[[Tensor], Tensor]) -> Tensor:
     """A converted tensor of the same class, with the same attributes."""
     with torch._C.DisableTorchFunction():
-        found = convert(tensor)
-        if isinstance(tensor, nn.Parameter) and not isinstance(found, nn.Parameter):
-            found = nn.Parameter(found, requires_grad=tensor.requires_grad)
+        converted = convert(tensor)
+        if isinstance(tensor, nn.Parameter) and not isinstance(converted, nn.Parameter):
+            converted = nn.Parameter(converted, requires_grad=tensor.requires_grad)
         elif tensor.requires_grad:
-            found.requires_grad_()
-        found.__dict__.update(tensor.__dict__)
-        return found
+            converted.requires_grad_()
+        converted.__dict__.update(tensor.__dict__)
+        return converted
 
 
 def _without_values(tensor: Tensor) -> Tensor:

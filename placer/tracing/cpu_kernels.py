@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -100,54 +99,48 @@ def _lacks(
     for largest, most_elements in sizes:
         if sum(_cut(tensor, largest).numel() for tensor in tensors) > most_elements:
             continue
-        if _error(func, args, kwargs, _Reduced(largest, stand_in=True)) is None:
-            return isinstance(_error(func, args, kwargs, _Reduced(largest, stand_in=False)), refusal)
+        if _error(func, args, kwargs, largest, stand_in=True) is None:
+            return isinstance(_error(func, args, kwargs, largest, stand_in=False), refusal)
     return False
 
 
 def _error(
-    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], reduced: _Reduced
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], largest: int | None, *, stand_in: bool
 ) -> Exception | None:
-    """What ``func`` raises on the CPU for arguments as ``reduced``. Draws nothing from torch's generator."""
+    """What ``func`` raises on the CPU for ``_reduced`` arguments. Draws nothing from torch's generator."""
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=()):
-            func(*reduced.of(args), **reduced.of(kwargs))
+            func(*_reduced(args, largest, stand_in), **_reduced(kwargs, largest, stand_in))
     except Exception as error:  # noqa: BLE001 - an op may refuse what is left of its arguments in any way
         return error
     return None
 
 
-@dataclass(frozen=True)
-class _Reduced:
-    """Arguments of an op for the CPU: sizes of tensors, and all numbers, are at most ``largest`` (None: as they are).
+def _reduced(value: Any, largest: int | None, stand_in: bool) -> Any:
+    """An argument, or a container of them, for the CPU: sizes and numbers are at most ``largest`` (None: as they are).
 
     ``stand_in``: dtypes that may lack kernels are replaced. Tensors are zeros, but for matrices of floating numbers:
     those are the identity, which has an inverse and factors.
     """
-
-    largest: int | None
-    stand_in: bool
-
-    def of(self, value: Any) -> Any:
-        """An argument, or a container of arguments."""
-        if isinstance(value, Tensor):
-            zeros = torch.zeros(_cut(value, self.largest), dtype=self.of(value.dtype), device="cpu")
-            if value.dim() > 1 and (value.is_floating_point() or value.is_complex()):
-                zeros.diagonal(dim1=-2, dim2=-1).fill_(1)
-            return zeros
-        if isinstance(value, torch.dtype):
-            return STAND_INS.get(value, value) if self.stand_in else value
-        if isinstance(value, torch.device):
-            return torch.device("cpu")
-        if isinstance(value, torch.Generator):
-            return None
-        if type(value) is int and self.largest is not None:
-            return min(value, self.largest)
-        if isinstance(value, (list, tuple)):
-            return type(value)([self.of(item) for item in value])
-        if isinstance(value, dict):
-            return {name: self.of(item) for name, item in value.items()}
-        return value
+    if isinstance(value, Tensor):
+        dtype = STAND_INS.get(value.dtype, value.dtype) if stand_in else value.dtype
+        zeros = torch.zeros(_cut(value, largest), dtype=dtype, device="cpu")
+        if value.dim() > 1 and (value.is_floating_point() or value.is_complex()):
+            zeros.diagonal(dim1=-2, dim2=-1).fill_(1)
+        return zeros
+    if isinstance(value, torch.dtype):
+        return STAND_INS.get(value, value) if stand_in else value
+    if isinstance(value, torch.device):
+        return torch.device("cpu")
+    if isinstance(value, torch.Generator):
+        return None
+    if type(value) is int and largest is not None:
+        return min(value, largest)
+    if isinstance(value, (list, tuple)):
+        return type(value)([_reduced(item, largest, stand_in) for item in value])
+    if isinstance(value, dict):
+        return {name: _reduced(item, largest, stand_in) for name, item in value.items()}
+    return value
 
 
 def _cut(tensor: Tensor, largest: int | None) -> torch.Size:

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.amp.autocast_mode import autocast
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
 from torch.utils._device import _device_constructors
 
 from placer.tracing.fused_ops import FUSED, DeviceKind, handler_of
@@ -62,8 +63,6 @@ _FLOAT32_ON = {
 }  # fmt: skip
 
 
-#: Activation checkpointing, which is not imported here: that takes a second with torch 2.6.
-_CHECKPOINTING = "torch.utils.checkpoint"
 #: A device that no tensor of a trace is on, so that torch's own state of its autocast has no effect but to be read.
 _NOWHERE = "mtia"
 
@@ -84,12 +83,8 @@ class Autocast:
         self._float32 = _FLOAT32 | _FLOAT32_ON.get(kind.name, frozenset())
         #: A parameter is cast once per outermost region, like torch's own.
         self._weights: dict[tuple[int, torch.dtype], tuple[Tensor, Tensor]] = {}
-        self._checkpoints, self._imported = False, _CHECKPOINTING in sys.modules
-
-    @property
-    def checkpoints(self) -> bool:
-        """Whether the step may have checkpointed activations: its backward pass runs parts of forward again."""
-        return self._checkpoints or (not self._imported and _CHECKPOINTING in sys.modules)
+        #: Whether the step has checkpointed activations: its backward pass runs parts of forward again.
+        self.checkpoints = False
 
     @contextlib.contextmanager
     def backward(self) -> Iterator[None]:
@@ -151,7 +146,7 @@ class Autocast:
             make(region, self.device if device_type == "meta" else device_type, dtype, False, cache_enabled)
             region._enabled = enabled
             # Checkpointing runs forward again as it was: in the state that it has noted of two devices.
-            region.placer_again = sys._getframe(1).f_globals.get("__name__") == _CHECKPOINTING
+            region.placer_again = sys._getframe(1).f_globals is vars(checkpoint)
 
         def entered(region: Any) -> Any:
             if threading.get_ident() != thread or getattr(region, "placer_again", False):
@@ -171,22 +166,20 @@ class Autocast:
                 self._weights.clear()
             forget()
 
-        checkpointing = sys.modules.get(_CHECKPOINTING)
-        infer: Any = getattr(checkpointing, "_infer_device_type", None)
+        infer: Any = checkpoint._infer_device_type
 
         def inferred(*tensors: Any) -> str:
-            found: str = infer(*tensors)  # which a step calls
+            device: str = infer(*tensors)  # which a step calls
             if threading.get_ident() != thread:
-                return found
-            self._checkpoints = True
+                return device
+            self.checkpoints = True
             return self.device
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(replaced(autocast, "__init__", made))
             stack.enter_context(replaced(autocast, "__enter__", entered))
             stack.enter_context(replaced(torch, "clear_autocast_cache", forgotten))
-            if infer is not None:
-                stack.enter_context(replaced(checkpointing, "_infer_device_type", inferred))
+            stack.enter_context(replaced(checkpoint, "_infer_device_type", inferred))
             if self.whole is not None:
                 region: Any = autocast(self.device, self.whole)
                 region.placer_again = True  # it is none of the step's
@@ -217,7 +210,6 @@ def _never(*_: Any) -> bool:
 #: with it on, torch dies of an interrupt that comes while ``_set_grad_enabled`` imports a module.
 _BACKWARD = (Tensor.backward, torch.autograd.backward)
 _REENTRANT = {function: _reentrant(function) for function in (F.multi_head_attention_forward, *_BACKWARD)}
-
 
 
 class FunctionMode(TorchFunctionMode):

@@ -79,10 +79,10 @@ class _Fused(torch.autograd.Function):
         ctx.call, ctx.inputs, ctx.computed = call, inputs, held is not None
         ctx.shapes = tuple(None if t is None else spec_of(t) for t in tensors)
         if any(ctx.needs_input_grad):
-            kept = (*tensors, *outputs) if call.keeps_inputs else ()
+            saved = (*tensors, *outputs) if call.keeps_inputs else ()
             workspace = (call.recorder.fresh(spec) for spec in call.workspace)
             # ``held`` comes first, so that it is freed first: a real run may hold the memory of the others through it.
-            ctx.save_for_backward(*((held,) if held is not None else ()), *kept, *workspace)
+            ctx.save_for_backward(*((held,) if held is not None else ()), *saved, *workspace)
         return outputs
 
     @staticmethod
@@ -90,18 +90,18 @@ class _Fused(torch.autograd.Function):
         call: FusedCall = ctx.call
         if torch.is_grad_enabled():
             raise DifferentiatedTwice(f"the step differentiates {call.op} twice")
-        held, *kept = ctx.saved_tensors if ctx.computed else (None, *ctx.saved_tensors)
-        # ``kept`` lives until the gradients exist, as in the real kernel.
+        held, *saved = ctx.saved_tensors if ctx.computed else (None, *ctx.saved_tensors)
+        # ``saved`` lives until the gradients exist, as in the real kernel.
         wanted = [
             _gradient_spec(call, spec) if spec is not None and needed else None
             for spec, needed in zip(ctx.shapes, ctx.needs_input_grad[1:], strict=True)
         ]
-        given = tuple(spec_of(g) for g in grads if g is not None)
-        reads = ctx.inputs if call.keeps_inputs else tuple(spec_of(t) for t in kept)
+        gradient_specs = tuple(spec_of(g) for g in grads if g is not None)
+        reads = ctx.inputs if call.keeps_inputs else tuple(spec_of(t) for t in saved)
         made = tuple(spec for spec in wanted if spec is not None)
-        call.recorder.log.record(call.op + "_backward", (*reads, *given), made, call.args)
+        call.recorder.log.record(call.op + "_backward", (*reads, *gradient_specs), made, call.args)
         gradients = call.recorder.gradients(wanted, grads, held)
-        call.recorder.log.connect((*kept, *grads), gradients)
+        call.recorder.log.connect((*saved, *grads), gradients)
         return None, *gradients
 
 
@@ -253,8 +253,8 @@ def max_pool1d(
 ) -> Tensor:
     """``F.max_pool1d`` without a gradient: one kernel of its own. With a gradient it is a two-dimensional pooling."""
     kernel, pad, gap = (int(v[0]) if isinstance(v, (tuple, list)) else int(v) for v in (kernel_size, padding, dilation))
-    given = stride[0] if isinstance(stride, (tuple, list)) and stride else stride
-    step = int(given) if given else kernel
+    stride_number = stride[0] if isinstance(stride, (tuple, list)) and stride else stride
+    step = int(stride_number) if stride_number else kernel
     span = input.shape[-1] + 2 * pad - gap * (kernel - 1) - 1
     length = (-(-span // step) if ceil_mode else span // step) + 1
     spec = dense((*input.shape[:-1], length), spec_of(input).dtype)
@@ -284,14 +284,13 @@ def _is_one_kernel(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> bool:
-    """Whether torch's CUDA builds have one kernel for ``F.rms_norm`` with these arguments (torch 2.9 and later).
+    """Whether torch's CUDA builds have one kernel for ``F.rms_norm`` with these arguments.
 
     ``rms_norm_symint`` takes the ops apart for complex numbers, channels-last tensors and a weight of another dtype;
     under ``autocast`` all have one.
     """
     return (
-        hasattr(torch.ops.aten, "_fused_rms_norm_backward")
-        and not input.is_complex()
+        not input.is_complex()
         and not is_channels_last(spec_of(input))
         and (autocast or weight is None or weight.dtype == input.dtype)
     )
@@ -337,19 +336,19 @@ _CHECKS = 100
 
 
 def _takes_fast_path(
-    recorder: Recorder, attention: Any, given: Sequence[Tensor], weights: Sequence[Tensor | None]
+    recorder: Recorder, attention: Any, operands: Sequence[Tensor], weights: Sequence[Tensor | None]
 ) -> bool:
     """Whether attention, or the encoder layer around it, meets what PyTorch asks of both.
 
     Attributes of a module are found by Python that counts: they are looked at as late as PyTorch does.
     """
-    query = given[0]
+    query = operands[0]
     learns = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (query, *weights))
     return (
         not recorder.paused
         and torch.backends.mha.get_fastpath_enabled()
         and not torch.is_autocast_enabled()
-        and all(t is query for t in given)
+        and all(t is query for t in operands)
         and query.dim() == 3
         and not attention.training
         and attention.batch_first

@@ -85,13 +85,13 @@ def without_compiler() -> None:
     They ask it to leave them alone, and shapes whether they are symbols, which they are not. Whoever asks for anything
     else gets the modules themselves.
     """
-    for name, known in (
+    for name, answers in (
         ("torch._dynamo", {"disable": lambda function, *_, **__: function, "graph_break": lambda *_, **__: None}),
         ("torch.fx.experimental.symbolic_shapes", SIZES_ARE_NUMBERS),
         ("sympy", dict.fromkeys(("Basic", "Expr", "Integer", "Number", "Symbol"), _NoSymbol)),
     ):
         if name not in sys.modules:
-            sys.modules[name] = _Light(name, known)
+            sys.modules[name] = _Light(name, answers)
             if name == "torch._dynamo":
                 vars(torch)["_dynamo"] = sys.modules[name]
 
@@ -127,11 +127,11 @@ _PACKAGES = ("torch._dynamo", "sympy")
 
 
 class _Light(types.ModuleType):
-    """Stands for a module until something else is asked of it than ``known``, or a module inside of it is imported."""
+    """Stands for a module until more is asked of it than ``answers``, or a module inside of it is imported."""
 
-    def __init__(self, name: str, known: dict[str, Any]) -> None:
+    def __init__(self, name: str, answers: dict[str, Any]) -> None:
         super().__init__(name)
-        self.__dict__.update(known)
+        self.__dict__.update(answers)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and (name != "__path__" or self.__name__ not in _PACKAGES):
@@ -219,7 +219,7 @@ class _Untraced:
 
 @contextlib.contextmanager
 def _without_function_modes() -> Iterator[None]:
-    """No function mode is active, and new ones work: the compiler of torch 2.6 enters its own while it is imported."""
+    """No function mode is active, and new ones work: a module may enter its own while it is imported."""
     modes = [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())]
     try:
         with torch._C._EnableTorchFunction():

@@ -21,6 +21,7 @@ from placer.tracing.trace_data import (
     dense,
     dtype_name,
     elementwise_layout,
+    is_channels_last,
     make_spec,
     spec_of,
 )
@@ -190,9 +191,9 @@ def read_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     slots: list[Any] = []
     plain: list[Hashable] = []
     n_meta = n_real = 0
-    given = len(args)
+    positional = len(args)
     for index, (name, holds_tensors, default, noise) in enumerate(info.parameters):
-        if index < given:
+        if index < positional:
             value = args[index]
         elif name in kwargs:
             value = kwargs[name]
@@ -236,13 +237,13 @@ def read_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
 
 def tensors_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """The tensors among arguments, those in lists included."""
-    found: list[Any] = []
+    tensors: list[Any] = []
     for value in (*args, *kwargs.values()):
         if isinstance(value, Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, (list, tuple)):
-            found.extend(v for v in value if isinstance(v, Tensor))
-    return found
+            tensors.extend(v for v in value if isinstance(v, Tensor))
+    return tensors
 
 
 def map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:
@@ -252,15 +253,6 @@ def map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)([map_tensors(function, v) for v in value])
     return {k: map_tensors(function, v) for k, v in value.items()} if isinstance(value, dict) else value
-
-
-def to_meta(tensor: Tensor) -> Tensor:
-    """A tensor without values: an op on mixed devices would refuse to run."""
-    if tensor.is_meta:
-        return tensor
-    if tensor.layout is not torch.strided:
-        return tensor.to("meta")
-    return torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
 def on_meta(info: Operator, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -328,14 +320,8 @@ def _layer_norm_backward(slots: Slots, plain: Plain) -> Specs | None:
     return _masked((dense(rows.shape, rows.dtype), parameter, parameter), plain["output_mask"])
 
 
-def _mm(slots: Slots, plain: Plain) -> Specs | None:
-    a, b = slots[-2:]
-    if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
-        return None
-    return (dense((*a.shape[:-1], b.shape[-1]), a.dtype),) if _one_dtype(slots) else None
-
-
 def _convolution(slots: Slots, plain: Plain) -> Specs | None:
+    # Needed for more than speed: the meta kernel gives the result for a channels-last image a contiguous layout.
     image, weight = slots[:2]
     dims = len(weight.shape) - 2
     if not _one_dtype(slots) or not plain["stride"] or plain["transposed"] or len(image.shape) != len(weight.shape):
@@ -387,7 +373,7 @@ def _item(values: Any, i: int) -> int:
 def _stored_channels_last(spec: TensorSpec) -> bool:
     """Whether an image of (N, C, H, W) lies in memory as (N, H, W, C)."""
     # With a dimension of size 1 the two formats are alike, and PyTorch's choice depends on the op.
-    return len(spec.shape) == 4 and 1 not in spec.shape and spec.stride == channels_last_strides(spec.shape)
+    return 1 not in spec.shape and is_channels_last(spec)
 
 
 def _is_image(spec: TensorSpec) -> bool:
@@ -401,7 +387,6 @@ FORMULAS: dict[str, Formula] = {
     "native_batch_norm_backward": _batch_norm_backward,
     "native_layer_norm": _layer_norm,
     "native_layer_norm_backward": _layer_norm_backward,
-    **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm"), _mm),
     "cat": _cat,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
@@ -418,19 +403,19 @@ _dtypes: dict[Hashable, str] = {}
 
 def known_outputs(call: Call) -> Known | None:
     """The specs of what a call gives; None when its meta kernel has to run."""
-    known = _known.get((call.func, call.slots, call.plain))
-    if known is None:
-        known = _derive(call)
-        if known is not None:
-            remember(call, known)
-    return known
+    outputs = _known.get((call.func, call.slots, call.plain))
+    if outputs is None:
+        outputs = _derive(call)
+        if outputs is not None:
+            remember(call, outputs)
+    return outputs
 
 
-def remember(call: Call, known: Known) -> None:
+def remember(call: Call, outputs: Known) -> None:
     """Keep the specs that were derived, or that a meta kernel gave."""
     if len(_known) > _CACHE_ENTRIES:
         _known.clear()
-    _known[call.func, call.slots, call.plain] = known
+    _known[call.func, call.slots, call.plain] = outputs
 
 
 def _derive(call: Call) -> Known | None:

@@ -230,8 +230,8 @@ class Updates:
                 group["capturable"] = False
                 self._capturable.append(group)
         whole = self._is_whole(optimizer)
-        given = [*args[1:], *kwargs.values()]
-        if not whole and not optimizer.state and not any(map(callable, given)):
+        arguments = [*args[1:], *kwargs.values()]
+        if not whole and not optimizer.state and not any(map(callable, arguments)):
             self._make_state(optimizer, args[1:], kwargs)
         self._running.append(_Running(optimizer, whole, len(recorder.log), recorder.python_calls.count))
         if not whole:

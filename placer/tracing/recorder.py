@@ -38,7 +38,6 @@ from placer.tracing.operators import (
     remember,
     specs_of,
     tensors_in,
-    to_meta,
 )
 from placer.tracing.python_calls import PythonCalls, Uncounted
 from placer.tracing.trace_data import TensorSpec, dense, is_dense, same_memory, spec_of
@@ -252,18 +251,18 @@ class MetaRecorder(Recorder):
             self.log.record(info.name, call.inputs, call.inputs, call.plain)
             return args[0]
         functional = info.functional and not sparse
-        known = known_outputs(call) if functional else None
-        if known is not None:
-            return self.record_inferred(call, *known)
+        outputs = known_outputs(call) if functional else None
+        if outputs is not None:
+            return self.record_inferred(call, *outputs)
         written = [args[at] if at < len(args) else kwargs.get(name) for at, name in info.writes]
         for tensor in tensors_in(tuple(written), {}):
             self.values.lose(tensor)
         if info.returns_nothing and not call.n_real:  # without values, there is nothing to write
             return self.record_executed(call, None)
-        result = func(*map_tensors(to_meta, args), **map_tensors(to_meta, on_meta(info, kwargs)))
-        known = specs_of(result) if functional else None
-        if known is not None:
-            remember(call, known)
+        result = func(*map_tensors(_to_meta, args), **map_tensors(_to_meta, on_meta(info, kwargs)))
+        outputs = specs_of(result) if functional else None
+        if outputs is not None:
+            remember(call, outputs)
         return self.record_executed(call, result)
 
     def record_inferred(self, call: Call, specs: Specs, bare: bool) -> Any:
@@ -368,6 +367,11 @@ class MetaRecorder(Recorder):
         return tensor.is_meta
 
 
+def _to_meta(tensor: Tensor) -> Tensor:
+    """A tensor without values: an op on mixed devices would refuse to run."""
+    return tensor if tensor.is_meta else values.meta_like(tensor)
+
+
 #: Whose frames stand between an op and the code that called for it.
 _BETWEEN = ("placer.tracing.", "torch.utils.", "torch._")
 
@@ -452,19 +456,19 @@ class RealRecorder(Recorder):
         assert held is not None  # a backward pass comes only after ``evaluate`` with something needed
         sources, edges = held.placer_edges  # type: ignore[attr-defined]
         with self.recording(False), torch._C.DisableTorchFunction():
-            given = [(e, g) for e, g in zip(edges, grads, strict=True) if e is not None and g is not None]
+            incoming = [(e, g) for e, g in zip(edges, grads, strict=True) if e is not None and g is not None]
             asked = [e for e in sources if e is not None]
-            found: list[Any] = [None] * len(asked)
-            if given and asked:
-                found = list(
+            computed: list[Any] = [None] * len(asked)
+            if incoming and asked:
+                computed = list(
                     torch.autograd.grad(
-                        [e for e, _ in given], asked, [g for _, g in given], retain_graph=True, allow_unused=True
+                        [e for e, _ in incoming], asked, [g for _, g in incoming], retain_graph=True, allow_unused=True
                     )
                 )
             results: list[Tensor | None] = []
             for spec, source in zip(wanted, sources, strict=True):
                 # A tensor given twice has no second gradient: the first one is the sum.
-                value = None if source is None else found.pop(0)
+                value = None if source is None else computed.pop(0)
                 results.append(None if spec is None else self._laid_out(value, spec))
             return tuple(results)
 

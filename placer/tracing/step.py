@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,8 @@ class _Step:
     layers: Layers
     recorder: Recorder
     functions: FunctionMode
+    updates: optimizers.Updates
+    draws: PythonDraws
     #: What the step is given.
     batch: tuple[TensorSpec, ...]
 
@@ -83,6 +85,8 @@ class _Step:
         else:
             self.recorder = MetaRecorder(self.layers, attempt.floats, attempt.fused)
         self.functions = FunctionMode(self.recorder, self.workload.autocast, self.kind)
+        self.updates = optimizers.Updates(self.recorder, on_cpu=attempt.kind == "cpu")
+        self.draws = PythonDraws()
         if self.workload.compiled is not None:
             self.recorder.log.dataflow = Dataflow()
 
@@ -90,14 +94,21 @@ class _Step:
         """The Python functions that were entered so far."""
         return self.recorder.python_calls.entered(self.layers.calls, len(self.recorder.log))
 
-    def trace(self, notes: Iterable[str], **fields: Any) -> Trace:
+    def trace(self, notes: Iterable[str], outputs: Sequence[Tensor], **fields: Any) -> Trace:
         """The record as a trace; ``fields`` are those that depend on the kind of step."""
-        log = self.recorder.log
+        log, updates = self.recorder.log, self.updates
         calls, connections = log.op_calls(), log.connections()
-        found = Trace(
-            notes=(*self.workload.notes, *notes, *([self.attempt.note] if self.attempt.note else [])),
+        of_kind = [self.attempt.note] if self.attempt.note else []
+        trace = Trace(
+            notes=(*self.workload.notes, *notes, *self.draws.notes(), *of_kind),
             calls=calls,
             batch=self.batch,
+            outputs=_specs(outputs),
+            output_values=log.values(outputs),
+            optimizer="+".join(updates.names) or None,
+            optimizer_state_bytes=updates.state_bytes,
+            optimizer_flags=updates.flags,
+            python_calls=self.entered(),
             peak_activation_bytes=log.peak_bytes,
             module_calls=self.layers.calls,
             loop_calls=self.workload.loop_calls,
@@ -110,16 +121,16 @@ class _Step:
         )
         elsewhere = log.on_accelerators(calls, lambda call: call)
         if not elsewhere:
-            return found
+            return trace
         waits = sum(call.syncs for call in calls) - sum(call.syncs for call in elsewhere)
         on_accelerators = dataclasses.replace(
-            found,
+            trace,
             calls=elsewhere,
             dataflow=log.on_accelerators(connections, lambda _: ((), ())) if connections else (),
             syncs=log.syncs - waits,
-            python_calls=found.python_calls - log.replaced_functions,
+            python_calls=trace.python_calls - log.replaced_functions,
         )
-        return dataclasses.replace(found, others={ACCELERATORS: on_accelerators})
+        return dataclasses.replace(trace, others={ACCELERATORS: on_accelerators})
 
     @contextlib.contextmanager
     def errors(self, phase: str) -> Iterator[None]:
@@ -181,7 +192,6 @@ class _ModelStep(_Step):
         self.parameters, self.buffers = _specs(self.weights), _specs(self.model.buffers())
         self.batch = _specs(self.inputs())
         self._begin()
-        self.updates = optimizers.Updates(self.recorder, on_cpu=attempt.kind == "cpu")
         self.nodes = self.modules_in_backward = self.calls_in_backward = 0
 
     def _begin(self) -> None:
@@ -226,21 +236,20 @@ class _ModelStep(_Step):
             self.updates.watching(),
             in_every_thread(self.recorder, self.functions),
         ):
-            trace = self._run(PythonDraws())
+            trace = self._run()
         chosen = self.workload.optimizer
         of_torch = isinstance(chosen, str) or type(chosen).__module__.startswith("torch.optim")
         if of_torch and any(call.op == "optimizer::LBFGS" for call in trace.calls):
             return optimizers.repeated(trace, self.workload.optimizer)
         return trace
 
-    def _run(self, draws: PythonDraws) -> Trace:
+    def _run(self) -> Trace:
         """The phases one after the other. Each tensor is let go where a script lets go of it."""
         log = self.recorder.log
         if not self.train:
             with self.recorder, self.functions:
                 output = self._forward()
-            outputs = distinct(output)
-            return self._trace(draws, outputs=_specs(outputs), output_values=log.values(outputs))
+            return self._trace(distinct(output))
         for weight in self.weights:
             if weight.requires_grad and weight.is_leaf:  # holds the log alone, which holds no weight
                 weight.register_post_accumulate_grad_hook(lambda updated: log.forget(updated.grad))
@@ -249,7 +258,7 @@ class _ModelStep(_Step):
             if self.workload.optimizer is not None:
                 self.updates.end_step(self.workload.optimizer, self.model, self._evaluate)
         log.end_phase("optimizer")
-        return self._trace(draws, outputs=())
+        return self._trace([])
 
     def _forward(self) -> Any:
         """The model's output. What a script lets go of is let go."""
@@ -269,8 +278,8 @@ class _ModelStep(_Step):
         """The loss, once its backward pass has run."""
         recorder, log = self.recorder, self.recorder.log
         output = self._forward()
-        own = self.workload.loss is not None  # else it is no code of the user's
-        with self.errors("loss"), torch.enable_grad(), recorder.python_calls.counting(own):
+        of_the_user = self.workload.loss is not None  # else it is no code of the user's
+        with self.errors("loss"), torch.enable_grad(), recorder.python_calls.counting(of_the_user):
             loss = loss_of(output, self.workload.loss, self.workload.loss_target)
         if loss is None:
             raise NothingTrains("the loss does not depend on any parameter that requires a gradient")
@@ -292,21 +301,17 @@ class _ModelStep(_Step):
         modules, calls = self.layers.calls - self.modules_in_backward, len(self.recorder.log) - self.calls_in_backward
         return self.recorder.python_calls.entered(modules, calls)
 
-    def _trace(self, draws: PythonDraws, **fields: Any) -> Trace:
+    def _trace(self, outputs: list[Tensor]) -> Trace:
         sparse = [n for n, p in enumerate(self.weights) if p.grad is not None and p.grad.layout is torch.sparse_coo]
         return self.trace(
+            self._notes(),
+            outputs,
             mode="train" if self.train else "infer",
-            python_calls=self.entered(),
             autograd_nodes=self.nodes,
             parameters=self.parameters,
             buffers=self.buffers,
-            optimizer="+".join(self.updates.names) or None,
-            optimizer_state_bytes=self.updates.state_bytes,
-            optimizer_flags=self.updates.flags,
             sparse_gradients=tuple(sparse),
             compiled=self.workload.compiled,
-            notes=(*self._notes(), *draws.notes()),
-            **fields,
         )
 
     def _notes(self) -> Iterator[str]:
@@ -328,11 +333,11 @@ class _FunctionStep(_Step):
         super().__init__(workload, attempt, kind)
         if workload.draw is not None:
             workload.draw()
-        found = Reachable(step=workload.model, module=list(workload.modules), optimizer=workload.optimizer)
-        self.roots, self.optimizers = found.modules, found.optimizers
+        reachable = Reachable(step=workload.model, module=list(workload.modules), optimizer=workload.optimizer)
+        self.roots, self.optimizers = reachable.modules, reachable.optimizers
         _gather(self.roots.values())
         inputs = self.inputs()
-        values.with_values([*values.of_modules(self.roots.values()), *found.tensors, *inputs], hosted)
+        values.with_values([*values.of_modules(self.roots.values()), *reachable.tensors, *inputs], hosted)
         values.draw(inputs)
         self.batch = _specs(inputs)
         self.begin(self.roots, others=True)
@@ -341,34 +346,27 @@ class _FunctionStep(_Step):
         """``Trace.mode`` is train if it ran a backward pass."""
         recorder = self.recorder
         log = recorder.log
-        passes, steps = BackwardPasses(recorder), optimizers.Updates(recorder, on_cpu=self.attempt.kind == "cpu")
-        draws = PythonDraws()
+        passes = BackwardPasses(recorder)
         self.layers.reset()
         with (
-            self.errors("step function"), self.layers.watching(self._entering), passes.watching(), steps.watching(),
-            self.functions.autocast.watching(), in_every_thread(recorder, self.functions), recorder, self.functions,
-            recorder.python_calls.counting(),
+            self.errors("step function"), self.layers.watching(self._entering), passes.watching(),
+            self.updates.watching(), self.functions.autocast.watching(), in_every_thread(recorder, self.functions),
+            recorder, self.functions, recorder.python_calls.counting(),
         ):  # fmt: skip
             output = self.workload.model(*self.workload.args, **self.workload.kwargs)
         log.end_phase("forward")
         train = passes.count > 0
-        stepped = {*self.optimizers, *steps.stepped}
+        stepped = {*self.optimizers, *self.updates.stepped}
         updated = [p for optimizer in stepped for group in optimizer.param_groups for p in group["params"]]
         roots = self.roots.values()
-        outputs = [] if train else distinct(output)
         return self.trace(
+            [f"traced a real run of the step function; {self.counts_hold}"],
+            [] if train else distinct(output),
             mode="train" if train else "infer",
             parameters=_specs(distinct([[list(m.parameters()) for m in roots], updated])),
             buffers=_specs(distinct([list(m.buffers()) for m in roots])),
-            outputs=_specs(outputs),
-            output_values=log.values(outputs),
-            optimizer="+".join(steps.names) or None,
-            optimizer_state_bytes=steps.state_bytes,
-            optimizer_flags=steps.flags,
-            python_calls=self.entered(),
             autograd_nodes=passes.nodes,
             compiled=None if train else self.workload.compiled,
-            notes=(f"traced a real run of the step function; {self.counts_hold}", *draws.notes()),
         )
 
     def _entering(self, module: nn.Module, args: Any) -> None:
@@ -456,14 +454,14 @@ def nodes_of(outputs: Iterable[Any], inputs: Iterable[Any] | None = None) -> set
             before[node].append(previous)
     if inputs is None:
         return set(before)
-    found: set[Any] = set()
+    on_a_path: set[Any] = set()
     ahead_back = [node for node in map(_node, inputs) if node in before]
     while ahead_back:
         node = ahead_back.pop()
-        if node not in found:
-            found.add(node)
+        if node not in on_a_path:
+            on_a_path.add(node)
             ahead_back += before[node]
-    return found
+    return on_a_path
 
 
 def _node(value: Any) -> Any:

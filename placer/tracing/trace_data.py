@@ -67,8 +67,8 @@ class TensorSpec:
     def touched_bytes(self) -> int:
         """Bytes of memory that reading the tensor moves: elements that lie apart bring the rest of their lines."""
         gap = min((s for n, s in zip(self.shape, self.stride, strict=True) if n > 1 and s > 0), default=1)
-        each = max(min(gap * self.item_bytes, CACHE_LINE), self.item_bytes)
-        return self.stored_bytes // self.item_bytes * each
+        bytes_per_element = max(min(gap * self.item_bytes, CACHE_LINE), self.item_bytes)
+        return self.stored_bytes // self.item_bytes * bytes_per_element
 
     @cached_property
     def contiguous(self) -> bool:
@@ -151,8 +151,7 @@ class Trace:
     #: The mode of ``torch.compile`` that model and backward pass run in (``"default"``, ``"reduce-overhead"``, ...);
     #: None for an eager step. The calls are those of the eager step.
     compiled: str | None = None
-    #: Where they are followed (of a compiled step, and of one on two devices), the values that each call reads and
-    #: writes (see ``dataflow``), and those of ``outputs``.
+    #: Of a compiled step, the values that each call reads and writes, and those of ``outputs``.
     dataflow: tuple[Connection, ...] = field(default=(), repr=False, hash=False)
     output_values: tuple[int, ...] = field(default=(), repr=False, hash=False)
     #: Whether the step was traced by running it, on tensors with values.

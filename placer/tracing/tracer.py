@@ -72,15 +72,15 @@ def trace_here(workload: Workload) -> Trace:
 def _for_all_kinds(workload: Workload, run: Callable[[Attempt], _Found]) -> Trace:
     """The trace for the CPU, with those for the kinds of devices that run other ops."""
     first = Attempt(real=workload.is_step_function)
-    found, differing = _first_success(workload, first, run)
-    others = dict(found.others)
-    notes = [*found.notes, *_eager_all_the_same(workload, found), *_on_one_device(workload)]
+    on_cpu, differing = _first_success(workload, first, run)
+    others = dict(on_cpu.others)
+    notes = [*on_cpu.notes, *_eager_all_the_same(workload, on_cpu), *_on_one_device(workload)]
     for name, note in sorted(differing.items()):
         try:
             others[name], _ = _first_success(workload, dataclasses.replace(first, kind=name, note=note), run)
         except TraceError as error:
             notes.append(f"what {name} runs instead of some ops could not be traced: {first_line(error)}")
-    return dataclasses.replace(found, others=others, notes=tuple(notes))
+    return dataclasses.replace(on_cpu, others=others, notes=tuple(notes))
 
 
 def _on_one_device(workload: Workload) -> Iterator[str]:
@@ -153,14 +153,14 @@ def _on_host(workload: Workload, attempt: Attempt) -> dict[int, Tensor]:
     roots: dict[str, Any] = {"inputs": workload.batch, "modules": list(workload.modules)}
     if attempt.real:
         roots |= {"step": workload.model, "loss": workload.loss, "optimizer": workload.optimizer}
-    found = Reachable(**roots)
-    return values.on_host([*values.of_modules(found.modules.values()), *found.tensors], attempt.real)
+    reachable = Reachable(**roots)
+    return values.on_host([*values.of_modules(reachable.modules.values()), *reachable.tensors], attempt.real)
 
 
-def _eager_all_the_same(workload: Workload, found: Trace) -> Iterator[str]:
+def _eager_all_the_same(workload: Workload, traced: Trace) -> Iterator[str]:
     """Notes on what ``torch.compile`` was given inside a step that is not compiled as a whole."""
     if workload.compiled is not None:
-        if found.compiled is None:
+        if traced.compiled is None:
             yield "predicted as an eager step: the compiled function runs a backward pass, where its graph breaks"
         return
     inside = [path for module in workload.modules for path in compiled_inside(module)]

@@ -50,11 +50,11 @@ def own_files(keep: int) -> None:
     nowhere, left = os.open(os.devnull, os.O_RDWR), _MOST_COPIED
     for number in _open_files():
         if number not in (keep, nowhere) and (number <= 2 or _is_shared(number)):
-            own, copied_bytes = _own_file(number, left) if number > 2 else (None, 0)
-            os.dup2(nowhere if own is None else own, number, inheritable=False)
+            replacement, copied_bytes = _own_file(number, left) if number > 2 else (None, 0)
+            os.dup2(nowhere if replacement is None else replacement, number, inheritable=False)
             left -= copied_bytes
-            if own is not None:
-                os.close(own)
+            if replacement is not None:
+                os.close(replacement)
     sys.stdin = sys.stdout = sys.stderr = os.fdopen(nowhere, "r+", encoding="utf-8")
 
 
@@ -86,14 +86,14 @@ def _own_file(number: int, most_copied: int) -> tuple[int | None, int]:
         if not stat.S_ISREG(status.st_mode) or flags & os.O_WRONLY:
             return None, 0
         copied = bool(flags & os.O_RDWR) and status.st_size <= most_copied and sys.platform == "linux"
-        own = _copied_file(number, flags & os.O_APPEND) if copied else os.open(_path_of(number), os.O_RDONLY)
-        if not copied and not os.path.samestat(os.fstat(own), status):  # another one has its name by now
-            os.close(own)
+        opened = _copied_file(number, flags & os.O_APPEND) if copied else os.open(_path_of(number), os.O_RDONLY)
+        if not copied and not os.path.samestat(os.fstat(opened), status):  # another one has its name by now
+            os.close(opened)
             return None, 0
-        os.lseek(own, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
+        os.lseek(opened, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
     except OSError:  # no name leads to it, or there is no room for a copy
         return None, 0
-    return own, status.st_size if copied else 0
+    return opened, status.st_size if copied else 0
 
 
 def _copied_file(number: int, append: int) -> int:
@@ -145,8 +145,8 @@ def _copy(start: int, size: int) -> None:
     library = ctypes.CDLL(None)
     library.mmap.restype = ctypes.c_void_p
     library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    with contextlib.closing(mmap.mmap(-1, size)) as kept:
-        address = ctypes.addressof(ctypes.c_char.from_buffer(kept))
+    with contextlib.closing(mmap.mmap(-1, size)) as private:
+        address = ctypes.addressof(ctypes.c_char.from_buffer(private))
         ctypes.memmove(address, start, size)
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED
         library.mmap(start, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
@@ -221,8 +221,8 @@ def _kept_at() -> list[int]:
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         return []  # threads start and end at any time
     context, ends = contextvars.copy_context(), _ends_of_locals()
-    known = {_own_dictionary(), id(context), *map(id, ends)}
-    return context.run(lambda: [at for at, word in enumerate(_State.from_address(_own_state())) if word in known])
+    addresses = {_own_dictionary(), id(context), *map(id, ends)}
+    return context.run(lambda: [at for at, word in enumerate(_State.from_address(_own_state())) if word in addresses])
 
 
 def _ends_of_locals() -> list[object]:

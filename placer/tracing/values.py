@@ -197,5 +197,5 @@ def on_host(tensors: Iterable[Tensor], real: bool) -> dict[int, Tensor]:
 def of_modules(modules: Iterable[nn.Module]) -> list[Tensor]:
     """The distinct parameters and buffers of modules."""
     parts = [part for module in modules for part in module.modules()]
-    held = [tensor for part in parts for kept in (part._parameters, part._buffers) for tensor in kept.values()]
+    held = [tensor for part in parts for entries in (part._parameters, part._buffers) for tensor in entries.values()]
     return list({id(tensor): tensor for tensor in held if tensor is not None}.values())

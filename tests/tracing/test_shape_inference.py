@@ -33,9 +33,6 @@ FORMULA_CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (A.native_layer_norm_backward.default, (ROWS, ROWS, [7], ROWS[:, :1], ROWS[:, :1], ROWS[0], ROWS[0], MASK)),
     (A.cat.default, ([ROWS, ROWS[:2]], 0)),
     (A.cat.default, ([IMAGE, IMAGE[:, :2].contiguous()], -3)),
-    (A.addmm.default, (torch.randn(4), ROWS, torch.randn(4, 7).t())),
-    (A.mm.default, (ROWS.t(), ROWS)),
-    (A.bmm.default, (IMAGE[:, 0].transpose(1, 2), IMAGE[:, 1])),
 ]
 POINTWISE_CASES: list[tuple[Any, tuple[Any, ...]]] = [
     *[(op, (rows,)) for op in (A.relu.default, A.gelu.default) for rows in (ROWS, ROWS.t(), LAST)],
