@@ -17,7 +17,7 @@ from placer.explanation.sentences import (
     workload_line,
 )
 from placer.explanation.short import render_short, render_text
-from placer.explanation.sweep import Sweep, render_sweep
+from placer.explanation.sweep import Sweep
 from placer.explanation.text import load_rich, new_table, plain, render_sections
 from placer.explanation.turn import find_turn
 
@@ -49,7 +49,6 @@ __all__ = [
     "render_page",
     "render_sections",
     "render_short",
-    "render_sweep",
     "render_text",
     "sureness",
     "svg",

@@ -14,7 +14,7 @@ from placer.errors import PlacerError
 from placer.explanation.data import ExplanationData, SpanRow
 from placer.explanation.layers import Node, tree
 from placer.explanation.sections import GUESS, Section, sections, steps
-from placer.explanation.sentences import headings, verdict, workload_line
+from placer.explanation.sentences import details, headings, headline, workload_line
 from placer.explanation.sweep import Sweep, table, turns
 from placer.units import format_seconds
 
@@ -48,8 +48,8 @@ def check_packages() -> None:
             raise PlacerError(f"the html report needs {package}; run: pip install 'torch-placer[report]'")
 
 
-def render_page(headline: str, details: Sequence[str], workload: str, sections: Sequence[Section], **more: Any) -> str:
-    """The page; ``more`` are the steps of the devices and the icicles of an explanation.
+def render_page(answer: str, below: Sequence[str], workload: str, sections: Sequence[Section], **more: Any) -> str:
+    """The page, with lines ``below`` its answer; ``more`` are an explanation's steps of the devices and icicles.
 
     Raises PlacerError without jinja2 or vl-convert.
     """
@@ -61,7 +61,7 @@ def render_page(headline: str, details: Sequence[str], workload: str, sections: 
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     page = environment.get_template("page.html.j2").render(
-        {"steps": Section(""), "icicles": [], **more}, headline=headline, details=details, workload=workload,
+        {"steps": Section(""), "icicles": [], **more}, headline=answer, details=below, workload=workload,
         sections=sections,
     )  # fmt: skip
     return page + "\n"
@@ -82,7 +82,6 @@ def svg(spec: Mapping[str, Any], title: str) -> str:
 
 def render(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
     """An explanation as a page; ``sweep`` adds its plot. Raises PlacerError without jinja2 or vl-convert."""
-    headline, *details = verdict(explanation)
     called = headings(explanation.devices)
     plots = [Section(
         "One step in time",
@@ -93,7 +92,8 @@ def render(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
         plots.append(Section(f"By {sweep.axis}", turns(sweep), [("", _curves(sweep))]))
         plots.append(table(sweep))
     return render_page(
-        headline, details, workload_line(explanation.workload), [*plots, *sections(explanation)],
+        headline(explanation), details(explanation), workload_line(explanation.workload),
+        [*plots, *sections(explanation)],
         steps=steps(explanation) if len(called) > 1 else Section(""),
         icicles=[_icicle(explanation, name, head) for name, head in called.items()] if explanation.layers else [],
     )  # fmt: skip

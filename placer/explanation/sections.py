@@ -19,7 +19,6 @@ from placer.explanation.sentences import (
     advice_lines,
     best_own,
     bottleneck_lines,
-    bounds_lines,
     first_step,
     headings,
     kind,
@@ -68,8 +67,8 @@ class Cell(str):
 class Section:
     """A part of a text or a page: words, plots (a heading and an SVG each), a table, a list, and words below them.
 
-    Only a page has words above and plots. ``strong`` rows of the table are bold. ``taken`` is about how many characters
-    of a line the table needs beside its bars. Words stand in the columns ``left``, and in a ``wordy`` table's last.
+    Only a page has words above and plots. ``strong`` rows of the table are bold. Words stand in the columns ``left``,
+    and in a ``wordy`` table's last.
     """
 
     title: str
@@ -82,7 +81,6 @@ class Section:
     left: Sequence[int] = ()
     items: Sequence[str] = ()
     after: Sequence[str] = ()
-    taken: int = 0
 
 
 def sections(explanation: ExplanationData) -> Iterator[Section]:
@@ -96,8 +94,7 @@ def sections(explanation: ExplanationData) -> Iterator[Section]:
     yield _threads(explanation)
     if explanation.devices:
         on_cpu = [is_cpu(name) for name in explanation.devices]
-        told = [*([_DISPATCH] if any(on_cpu) else []), *([] if all(on_cpu) else [_WAITING])]
-        yield Section("", after=[*told, *bounds_lines(explanation)])
+        yield Section("", after=[*([_DISPATCH] if any(on_cpu) else []), *([] if all(on_cpu) else [_WAITING])])
     cells = [cell for section in body for row in section.rows for cell in row]
     yield Section("", after=[_MARKED] if any(isinstance(cell, Cell) and cell.guess for cell in cells) else [])
     yield Section("", after=legend(explanation.devices))
@@ -116,11 +113,6 @@ def time_cell(seconds: float, unsure: float, whole: float | None = None, number:
     if whole is not None:
         cell.share = seconds / whole if whole else 0.0
     return cell
-
-
-def _columns_width(names: Sequence[str]) -> int:
-    """Characters that columns of times under these names take, with the blanks between them."""
-    return sum(max(13, len(name) + 4) for name in names)
 
 
 def steps(explanation: ExplanationData) -> Section:
@@ -144,8 +136,7 @@ def steps(explanation: ExplanationData) -> Section:
             told += "" if row.total_seconds is None else " in all"
         rows.append([called[name], time_cell(row.step_seconds, 0.0, longest, number), told])
     strong = [number for number, name in enumerate(explanation.devices) if name == explanation.decision.device]
-    taken = 14 + max(map(len, called.values())) + max(len(row[-1]) for row in rows)
-    return Section("", rows=rows, strong=strong, wordy=True, taken=taken)
+    return Section("", rows=rows, strong=strong, wordy=True)
 
 
 def _costs(explanation: ExplanationData) -> Section:
@@ -193,11 +184,7 @@ def _job(explanation: ExplanationData) -> Section:
             for number, (name, whole) in enumerate(explanation.devices.items())
         ]
         rows.append([part.name, f"{part.count:,g}", *times, f"{fastest} ({bound})" if bound else fastest])
-    labels, longest = (max(len(row[column]) for row in rows) for column in (0, -1))
-    return Section(
-        "Parts of the job", heads=["part", "steps", *called, "fastest on"], rows=rows,
-        taken=labels + _columns_width([*called, "steps"]) + longest + 2,
-    )  # fmt: skip
+    return Section("Parts of the job", heads=["part", "steps", *called, "fastest on"], rows=rows)
 
 
 def _layers(explanation: ExplanationData) -> Section:
@@ -229,10 +216,7 @@ def _layers(explanation: ExplanationData) -> Section:
             row.append(time_cell(seconds.get(name, 0.0), unsure.get(name, 0.0), whole.get(name, 0.0), number))
         rows.append([*row, f"{percent}%"])
     shares = f"; shares of {of}" if len(devices) > 1 else ""
-    return Section(
-        f"Layers (a layer includes those below it{shares})", heads=["layer", *heads, "share"], rows=rows,
-        taken=max(len(row[0]) for row in rows) + _columns_width(heads) + 8,
-    )  # fmt: skip
+    return Section(f"Layers (a layer includes those below it{shares})", heads=["layer", *heads, "share"], rows=rows)
 
 
 def _families(explanation: ExplanationData) -> Section:
@@ -263,10 +247,7 @@ def _families(explanation: ExplanationData) -> Section:
             cells.append(time_cell(seconds, doubt, totals[name], number))
         rows.append([*cells, f"{share:.0%}" if share >= 0.005 else "-"])
     called = list(headings(explanation.devices).values())
-    return Section(
-        "Operators", heads=["family", "calls", *called, "unbacked"], rows=rows,
-        taken=max(map(len, names)) + 11 + _columns_width(called) + 11,
-    )  # fmt: skip
+    return Section("Operators", heads=["family", "calls", *called, "unbacked"], rows=rows)
 
 
 def _made_of(explanation: ExplanationData) -> Section:
@@ -302,10 +283,7 @@ def _made_of(explanation: ExplanationData) -> Section:
         if any(shares[number] for shares in rests):
             rows.append([f"  {RESTS[source]}", *(f"{shares[number]}%" if shares[number] else "-" for shares in rests)])
     called = list(headings(devices).values())
-    return Section(
-        f"What {explanation.one} is made of", heads=["", *called], rows=rows, strong=strong,
-        taken=14 + _columns_width(called),
-    )  # fmt: skip
+    return Section(f"What {explanation.one} is made of", heads=["", *called], rows=rows, strong=strong)
 
 
 def _once(cost: Cost, part: str) -> str:

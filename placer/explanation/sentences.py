@@ -56,15 +56,6 @@ RESTS: dict[Source, str] = {
     "calibrated": "calibrated", "published": "published", "extrapolated": "extrapolated", "learnt": "learnt elsewhere",
     "physics": "physics alone", "guess": "guess",
 }  # fmt: skip
-#: What a step is bounded by, in words.
-BOUNDED = {
-    "launches": "starting operations takes longer than running them",
-    "transfer": "most of the time goes into copying batches and outputs",
-    "arithmetic": "most of the time goes into computing",
-    "memory": "most of the time goes into reading and writing memory",
-    "waits": "most of the time goes into waiting for values from the device",
-    "loader": "most of the time goes into waiting for the next batch",
-}
 
 
 def step_parts(explanation: ExplanationData, device: str) -> dict[str, float]:
@@ -97,20 +88,11 @@ def first_step(row: Cost) -> float | None:
 _PHASES = {"forward": "forward pass", "loss": "loss", "backward": "backward pass", "optimizer": "update"}
 
 
-def verdict(explanation: ExplanationData) -> list[str]:
-    """The headline (device, how much faster, how sure), then a line each: why, interval, first step, what tips it."""
-    decision = explanation.decision
-    reason = decision.reason.removeprefix(f"{decision.device}: ")
-    lines = [headline(explanation)]
-    if decision.speedup is not None and lines[0] != decision.reason:
-        lines.append(f"{reason[:1].upper()}{reason[1:]}.")
-    chosen = explanation.devices.get(decision.device)
-    if chosen is not None:
-        low, high = format_seconds(chosen.low), format_seconds(chosen.high)
-        lines.append(f"With 90% probability {explanation.one} takes between {low} and {high}.")
+def details(explanation: ExplanationData) -> list[str]:
+    """What the headline leaves out, a line each: the first step, and what would tip a near tie."""
     tips = [f"{row.change} ({row.device})" for row in explanation.advice if row.tips]
     tipping = [f"What would tip it: {', or '.join(tips)}."] if tips else []
-    return [*lines, *_first_step(explanation), *tipping]
+    return [*_first_step(explanation), *tipping]
 
 
 def headline(explanation: ExplanationData) -> str:
@@ -257,13 +239,6 @@ def turn_line(explanation: ExplanationData) -> str:
     return f"{below} up to a batch of about {round(turn.batch):,}, {above} from there on{run}"
 
 
-def bounds_lines(explanation: ExplanationData) -> list[str]:
-    """One line on what the devices are bounded by; none where that is not known."""
-    found = dict.fromkeys(row.bounded_by for row in explanation.devices.values())
-    told = "; ".join(f"{name}: {BOUNDED[name]}" for name in found if name in BOUNDED)
-    return [f"bounded by {told}."] if told else []
-
-
 def bottleneck_lines(explanation: ExplanationData) -> list[str]:
     """One sentence for each op that takes most of a phase."""
     several = len(explanation.devices) > 1
@@ -323,14 +298,14 @@ def machine_parts(machine: Mapping[str, Any]) -> list[str]:
 
 
 def advice_lines(explanation: ExplanationData) -> list[str]:
-    """One sentence per change that would save time: how much, what, and where it would then run."""
+    """One sentence per change that would save time: what it saves, where it would then run, and how to make it."""
     lines = []
-    for row in explanation.advice:
-        unit = " per row" if row.kind == "batch" else ""
-        told = f"{'~' if row.guess else ''}{row.gain:.0%} less time{unit}"
-        text = f"{told}: {row.change}"
-        text += f" ({format_seconds(row.after)} instead of {format_seconds(row.before)}{unit}"
-        text += f", on {row.device})" if row.device != explanation.decision.device else ")"
-        text += "; this changes the model's results" if row.changes_results else ""
-        lines.append(f"{text}: {row.how}" if row.how else text)
+    for advice in explanation.advice:
+        per_row = " per row" if advice.kind == "batch" else ""
+        saves = f"{advice.change}: {'~' if advice.guess else ''}{advice.gain:.0%} less time{per_row}"
+        times = f"{format_seconds(advice.after)} instead of {format_seconds(advice.before)}"
+        elsewhere = f", on {advice.device}" if advice.device != explanation.decision.device else ""
+        results = "; this changes the model's results" if advice.changes_results else ""
+        how = f": {advice.how}" if advice.how else ""
+        lines.append(f"{saves} ({times}{elsewhere}){results}{how}")
     return lines

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from placer.decision import Advice, is_cpu
+from placer.decision import is_cpu
 from placer.explanation.data import ExplanationData
 from placer.explanation.sections import sections, steps
 from placer.explanation.sentences import (
     absent,
+    advice_lines,
     best_own,
+    details,
     headline,
     kind,
     kind_mark,
     spoken,
     turn_line,
-    verdict,
     where,
     why,
     workload_line,
@@ -74,11 +75,10 @@ def render_short(
 
 
 def render_text(explanation: ExplanationData, *, width: int = 100, color: bool = False, verify: str = "") -> str:
-    """The short answer, then all that it rests on: the verdict in full, layers, operators, what a step is made of."""
+    """The short answer, then all that it rests on: the first step, layers, operators, what a step is made of."""
     load_rich()
-    _, *details = verdict(explanation)
     tables = [part for section in sections(explanation) for part in drawn(section, width)]
-    rest = plain([*details, workload_line(explanation.workload), "", *tables], width=width, color=color)
+    rest = plain([*details(explanation), workload_line(explanation.workload), "", *tables], width=width, color=color)
     return render_short(explanation, width=width, color=color, verify=verify) + "\n" + rest
 
 
@@ -93,8 +93,8 @@ def answer_rows(explanation: ExplanationData) -> Iterator[Row]:
     if turn:
         yield Row("turns", turn)
     yield from _rests_on(explanation)
-    if explanation.advice:
-        yield _advice(explanation, explanation.advice[0])
+    for best in advice_lines(explanation)[:1]:
+        yield Row("advice", best)
     if explanation.measured:
         yield _measured(explanation)
 
@@ -110,17 +110,6 @@ def _assumed(explanation: ExplanationData) -> Row:
     first, *others = explanation.workload["inputs"]
     more = f" and {len(others)} more" if others else ""
     return Row("assumes", f"a batch of {first}{more} (--batch sets it)")
-
-
-def _advice(explanation: ExplanationData, best: Advice) -> Row:
-    """A change, what it saves, and how to make it."""
-    per_row = " per row" if best.kind == "batch" else ""
-    saves = f"{best.change}: {'~' if best.guess else ''}{best.gain:.0%} less time{per_row}"
-    times = f"{format_seconds(best.after)} instead of {format_seconds(best.before)}"
-    elsewhere = f", on {best.device}" if best.device != explanation.decision.device else ""
-    results = "; this changes the model's results" if best.changes_results else ""
-    how = f": {best.how}" if best.how else ""
-    return Row("advice", f"{saves} ({times}{elsewhere}){results}{how}")
 
 
 def _why(explanation: ExplanationData) -> Iterator[Row]:

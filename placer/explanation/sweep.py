@@ -113,8 +113,12 @@ class Sweep:
         return level(values[index - 1], value, *pairs)
 
     def to_text(self, *, width: int = 100, color: bool = False) -> str:
-        """Text at most ``width`` columns wide."""
-        return render_sweep(self, width=width, color=color)
+        """Text at most ``width`` columns wide: the table, the curves, and where they meet."""
+        levels = [self.turn(value) for value, _ in self.crossovers()[1:]]
+        meetings = [f"Both take equal time at about {self.named(where)}." for where in levels if where is not None]
+        failures = [f"{self.named(value)}: {reason}" for value, reason in self.failed.items()]
+        below = [*legend(self.costs), *meetings, turns(self), *failures]
+        return plain([*drawn(table(self), width), *_plot(self, width), *below], width=width, color=color)
 
     def to_json(self) -> str:
         """Indented JSON, ending in a newline."""
@@ -206,45 +210,9 @@ def _between(low: float, high: float) -> str:
     return f"{a}–{b} {other}" if unit == other else f"{a} {unit}–{b} {other}"
 
 
-def render_sweep(sweep: Sweep, *, width: int = 100, color: bool = False) -> str:
-    """Text at most ``width`` columns wide: the table, the curves, and where they meet."""
-    levels = [sweep.turn(value) for value, _ in sweep.crossovers()[1:]]
-    meetings = [f"Both take equal time at about {sweep.named(where)}." for where in levels if where is not None]
-    failed = [f"{sweep.named(value)}: {reason}" for value, reason in sweep.failed.items()]
-    parts = [*drawn(table(sweep), width), *_sparklines(sweep), "", *_plot(sweep, width)]
-    return plain([*parts, *legend(sweep.costs), *meetings, turns(sweep), *failed], width=width, color=color)
-
-
 #: Size of the plot in characters, and the marks of the devices in it.
 PLOT_WIDTH, PLOT_HEIGHT = 60, 12
 MARKS = "ox+#"
-_LEVELS = "▁▂▃▄▅▆▇█"
-
-
-def _sparklines(sweep: Sweep) -> list[str]:
-    """A sparkline per device, each on its own scale."""
-    if len(sweep.rows) < 2:
-        return []
-    longest = max(map(len, sweep.headings))
-    lines = []
-    for name in sweep.headings:
-        values = [time[0] if time else 0.0 for time in sweep.times(name)]
-        shown = [value for value in values if value]
-        ends = f"{format_seconds(shown[0])} to {format_seconds(shown[-1])}" if shown else ""
-        lines.append(f"{name:<{longest}}  {sparkline(values)}  {ends}")
-    return lines
-
-
-def sparkline(values: Sequence[float]) -> str:
-    """One character per value, its height on a log scale between the smallest and the largest; a blank for 0."""
-    logs = [math.log(value) for value in values if value > 0.0]
-    if not logs:
-        return " " * len(values)
-    low, span = min(logs), max(logs) - min(logs)
-    top = len(_LEVELS) - 1
-    return "".join(
-        " " if value <= 0.0 else _LEVELS[round((math.log(value) - low) / span * top) if span else 0] for value in values
-    )
 
 
 def _plot(sweep: Sweep, width: int) -> list[str]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Characters of a bar: it is not drawn where there is room for less than the first, and never longer than the second.
 SHORTEST_BAR, LONGEST_BAR = 4, 20
+#: Characters between two columns.
+_BETWEEN = 3
 #: Colours of the devices' bars, in order: terminals show them readably on dark and on light.
 COLOURS = ("cyan", "magenta", "green", "blue")
 #: The blank between a number and its unit: no line ends there.
@@ -108,7 +110,8 @@ def drawn_table(section: Section, width: int) -> Table:
 
     heads = section.heads or [""] * len(section.rows[0])
     barred = [any(getattr(row[n], "share", None) is not None for row in section.rows) for n in range(len(heads))]
-    room = min((width - section.taken) // max(sum(barred), 1) - 3, LONGEST_BAR)
+    taken = sum(max(map(len, column)) + _BETWEEN for column in zip(heads, *section.rows, strict=True))
+    room = min((width - taken) // max(sum(barred), 1) - _BETWEEN, LONGEST_BAR)
     room = 0 if room < SHORTEST_BAR else room
     columns: list[str] = []
     for head, with_bar in zip(heads, barred, strict=True):

@@ -8,7 +8,6 @@ from explained import table_of
 
 from placer.decision import TIME, Objective
 from placer.explanation import Sweep
-from placer.explanation import render_sweep as render
 from placer.explanation.sweep import curves, turns
 from placer.pricing.prediction import Prediction
 
@@ -39,7 +38,7 @@ def test_the_choice_turns_where_the_curves_meet(sweep: Sweep) -> None:
 def test_a_tie_is_told_in_the_table_the_sentence_and_json(make_prediction: Make) -> None:
     sweep = swept(make_prediction, (8, 10, 16), 1.02e-3)
     assert turns(sweep) == "cpu first; about the same from batch 10 on; cuda from batch 16 on."
-    text = render(sweep, width=100)
+    text = sweep.to_text(width=100)
     assert "→ about the same" in text
     assert "→ cuda" in text
     assert [row["verdict"] for row in json.loads(sweep.to_json())["rows"]] == ["cpu", "about the same", "cuda"]
@@ -48,7 +47,7 @@ def test_a_tie_is_told_in_the_table_the_sentence_and_json(make_prediction: Make)
 
 def test_sizes_that_fail_are_named_and_one_device_needs_no_plot(sweep: Sweep) -> None:
     one = {size: table_of({"cpu": row.parts[0].predictions["cpu"]}) for size, row in sweep.rows.items()}
-    text = render(Sweep("batch", one, {2: "does not divide"}), width=80)
+    text = Sweep("batch", one, {2: "does not divide"}).to_text(width=80)
     assert "batch 2: does not divide" in text
     assert "└" not in text
 
