@@ -115,21 +115,20 @@ def of_file(path: str, cpu: Profile) -> list[Machine]:
     return found
 
 
-def check_prices(machines: Sequence[Machine], prices: Iterable[str], here: Machine) -> None:
-    """Raise ValueError for the price of a name that no machine has."""
-    for name in prices:
-        if not any(_is_called(machine, name, here) for machine in machines):
-            known = ", ".join(dict.fromkeys(without_maker(machine.name) for machine in machines[:12]))
-            raise ValueError(f"--price {name!r} names no machine that is compared: {known}")
+def priced(machines: Sequence[Machine], prices: Mapping[str, float], here: Machine) -> list[Machine]:
+    """The machines, with the prices that were given by their names, or by a GPU's beside this machine's CPU.
 
-
-def priced(machines: Iterable[Machine], prices: Mapping[str, float], here: Machine) -> list[Machine]:
-    """The machines, with the prices that were given by their names, or by a GPU's beside this machine's CPU."""
-    found = []
-    for machine in machines:
-        own = [price for name, price in prices.items() if _is_called(machine, name, here)]
-        found.append(replace(machine, price=own[-1], priced="") if own else machine)
-    return found
+    Raises ValueError for the price of a name that no machine has.
+    """
+    with_prices = list(machines)
+    for name, price in prices.items():
+        numbers = [number for number, machine in enumerate(machines) if _is_called(machine, name, here)]
+        if not numbers:
+            names = ", ".join(dict.fromkeys(without_maker(machine.name) for machine in machines[:12]))
+            raise ValueError(f"--price {name!r} names no machine that is compared: {names}")
+        for number in numbers:
+            with_prices[number] = replace(machines[number], price=price, priced="")
+    return with_prices
 
 
 def _is_called(machine: Machine, name: str, here: Machine) -> bool:

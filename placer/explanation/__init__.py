@@ -4,7 +4,7 @@ from placer.decision import Advice
 from placer.explanation.data import Bottleneck, LayerRow, Measured, OpRow, PartRow, SpanRow, Turn
 from placer.explanation.explanation import Explanation
 from placer.explanation.notebook import card, reason_card
-from placer.explanation.page import check_packages, render_page, svg
+from placer.explanation.page import axis_unit, check_packages, render_page, svg
 from placer.explanation.sections import Section
 from placer.explanation.sentences import (
     headings,
@@ -33,6 +33,7 @@ __all__ = [
     "SpanRow",
     "Sweep",
     "Turn",
+    "axis_unit",
     "card",
     "check_packages",
     "find_turn",

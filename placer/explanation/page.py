@@ -126,7 +126,7 @@ def _cells(node: Node, device: str, whole: float, path: str, depth: int, x: floa
 
 def _timeline(device: str, spans: Sequence[SpanRow]) -> str:
     """What the host and the device do within one step."""
-    unit, scale = _unit(max(span.start + span.seconds for span in spans))
+    unit, scale = axis_unit(max(span.start + span.seconds for span in spans))
     values = [
         {"lane": span.lane, "phase": span.phase or "copy or wait", "from": span.start / scale,
          "to": (span.start + span.seconds) / scale,
@@ -153,7 +153,7 @@ def _timeline(device: str, spans: Sequence[SpanRow]) -> str:
 def _curves(found: Sweep) -> str:
     """The curves of all devices with their 90 % intervals on log scales; a rule where the choice turns."""
     called = found.headings
-    unit, scale = _unit(max(time[0] for name in called for time in found.times(name) if time is not None))
+    unit, scale = axis_unit(max(time[0] for name in called for time in found.times(name) if time is not None))
     values = [
         {"x": value, "device": called[name], "seconds": time[0] / scale, "low": time[1] / scale,
          "high": time[2] / scale, "what": f"{name}, {found.named(value)}: {format_seconds(time[0])}"}
@@ -188,9 +188,9 @@ def _curves(found: Sweep) -> str:
                f"Time by {found.axis}")  # fmt: skip
 
 
-def _unit(seconds: float) -> tuple[str, float]:
-    """The unit an axis up to ``seconds`` is read in, and its length in seconds."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+def axis_unit(seconds: float) -> tuple[str, float]:
+    """The unit in which an axis of about ``seconds`` is read, and its length in seconds."""
+    for unit, scale in (("days", 86400.0), ("hours", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3)):
         if seconds >= scale:
             return unit, scale
     return "µs", 1e-6

@@ -13,6 +13,7 @@ from placer.decision import MANY, without_maker
 from placer.errors import PlacerError
 from placer.explanation import (
     Section,
+    axis_unit,
     kind,
     kind_mark,
     legend,
@@ -23,7 +24,7 @@ from placer.explanation import (
     svg,
     workload_line,
 )
-from placer.pricing import Cost, Provenance
+from placer.pricing import Cost
 from placer.printable import printable
 from placer.units import format_bytes, format_count, format_dollars, format_duration, format_interval, format_joules
 
@@ -49,7 +50,6 @@ _COLOURS = {
 }  # fmt: skip
 #: Names beside the points, besides those of the Pareto set: more would cover each other.
 _LABELLED = 12
-_UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"), (1e-3, "milliseconds"))
 #: Namespace of labels that node feature discovery sets without further configuration.
 NAMESPACE = "feature.node.kubernetes.io"
 #: Characters that the name of a Kubernetes label has at most, and its value.
@@ -81,15 +81,6 @@ class FleetRow:
         return self.cost.device
 
     @property
-    def provenance(self) -> Provenance:
-        """What its numbers rest on: ``calibrated``, ``published`` or ``data sheet``."""
-        return self.cost.provenance
-
-    @property
-    def step_seconds(self) -> float:
-        return self.cost.step_seconds
-
-    @property
     def job_seconds(self) -> float | None:
         """Of all steps, or all repeats of a job, with what is paid once; None where nobody said how many there are."""
         return self.cost.total_seconds
@@ -108,11 +99,6 @@ class FleetRow:
     def dollars(self) -> float | None:
         """Of what counts; None without a price."""
         return self.cost.dollars
-
-    @property
-    def joules(self) -> float | None:
-        """Of what counts, an estimate; None where it is not known."""
-        return self.cost.joules
 
     @property
     def between(self) -> tuple[float, float]:
@@ -231,7 +217,7 @@ class Fleet:
         facts = {"device": row.device}
         for key, seconds in zip(("us", "low-us", "high-us"), (row.seconds, *row.between), strict=True):
             facts[key] = str(max(round(seconds * 1e6), 1))
-        facts |= {"numbers": kind(row.device, row.provenance), "fits": str(row.fits).lower()}
+        facts |= {"numbers": kind(row.device, row.cost.provenance), "fits": str(row.fits).lower()}
         name = _label(str(self.workload.get("target", "model")), LONGEST - len("placer..numbers"))
         lines = [f"# placer: {_what(self)} on {_called(row)}; times in microseconds"]
         lines += [f"{NAMESPACE}/placer.{name}.{key}={_label(value, LONGEST)}" for key, value in facts.items()]
@@ -342,12 +328,12 @@ def _columns(fleet: Fleet, shown: Sequence[FleetRow]) -> tuple[list[str], list[l
     heads += ["90% between", *([f"money{per}"] * priced), *([f"energy ~{per}"] * power), "verdict"]
     cells = []
     for row in shown:
-        name = f"{_mark(fleet, row)}{row.machine} {kind_mark(row.device, row.provenance)}".rstrip()
+        name = f"{_mark(fleet, row)}{row.machine} {kind_mark(row.device, row.cost.provenance)}".rstrip()
         line = [name, row.device, format_duration(row.seconds), format_interval(*row.between, row.seconds)]
         if priced:
             line.append(_money(fleet, row))
         if power:
-            line.append("-" if row.joules is None else format_joules(row.joules * _many(fleet)))
+            line.append("-" if row.cost.joules is None else format_joules(row.cost.joules * _many(fleet)))
         cells.append([*line, row.verdict])
     return heads, cells
 
@@ -358,7 +344,7 @@ def _remarks(fleet: Fleet, shown: Sequence[FleetRow]) -> list[str]:
     dimensions = ["time", *(["money"] if _has_prices(fleet) else []), *(["energy"] if power else [])]
     if len(dimensions) > 1:
         remarks.append(f"* no other machine is better in {', '.join(dimensions[:-1])} and {dimensions[-1]} together.")
-    remarks += legend({f"{row.device}@{number}": row for number, row in enumerate(shown)})
+    remarks += legend({f"{row.device}@{number}": row.cost for number, row in enumerate(shown)})
     if power:
         remarks.append("Energy (~) is an estimate from data sheets and predicted use, not a measurement.")
     return remarks
@@ -369,8 +355,7 @@ def _plot(fleet: Fleet, rows: Sequence[FleetRow]) -> str:
     priced = _has_prices(fleet)
     shown = [row for row in rows if row.dollars is not None] if priced else rows[:SHOWN]
     many = _many(fleet) if priced else 1
-    middle = many * sorted(row.seconds for row in shown)[len(shown) // 2]
-    scale, unit = next(((scale, unit) for scale, unit in _UNITS if middle >= scale), (1e-6, "microseconds"))
+    unit, scale = axis_unit(many * sorted(row.seconds for row in shown)[len(shown) // 2])
     values: list[dict[str, Any]] = []
     for number, row in enumerate(shown):
         low, high = row.between
@@ -379,7 +364,7 @@ def _plot(fleet: Fleet, rows: Sequence[FleetRow]) -> str:
             "name": row.machine, "seconds": many * row.seconds / scale, "low": many * low / scale,
             "high": many * high / scale, "dollars": many * (row.dollars or 0.0), "pareto": priced and row.pareto,
             "label": row.machine if priced and (row.pareto or number < _LABELLED) else "",
-            "numbers": kind(row.device, row.provenance),
+            "numbers": kind(row.device, row.cost.provenance),
             "what": f"{row.device} of {row.machine}: {format_duration(many * row.seconds)}{money}",
         })  # fmt: skip
     ends = [value[end] for value in values for end in ("low", "high")]
