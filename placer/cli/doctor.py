@@ -36,11 +36,11 @@ def command(form: str, output: str | None) -> None:
     Touches no device. Paste the text into a bug report: it names no folder of your home. Exit code 1 where something
     that placer needs is broken.
     """
-    found = diagnose()
+    report = diagnose()
     width, color = terminal(output)
-    write_result(json.dumps(found, indent=2) if form == "json" else render(found, width=width, color=color), output)
-    if found["broken"]:
-        raise PlacerError("; ".join(found["broken"]))
+    write_result(json.dumps(report, indent=2) if form == "json" else render(report, width=width, color=color), output)
+    if report["broken"]:
+        raise PlacerError("; ".join(report["broken"]))
 
 
 def diagnose() -> dict[str, Any]:
@@ -50,7 +50,7 @@ def diagnose() -> dict[str, Any]:
     """
     from placer import __version__, machine
 
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "schema": SCHEMA,
         "placer": __version__,
         "python": platform.python_version(),
@@ -62,19 +62,19 @@ def diagnose() -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001  a broken installation may raise anything; that is what is looked for
         why = " ".join(f"{type(error).__name__}: {error}".split())
         broken = [f"torch cannot be imported: {why}"]
-        return {**found, "torch": None, "broken": broken, "next": ["reinstall torch"]}
+        return {**report, "torch": None, "broken": broken, "next": ["reinstall torch"]}
     profile, read = _profile()
     cpu = {"device": "cpu", "name": machine.cpu_model(), "memory_bytes": machine.memory("cpu")[1]}
     usable = None if profile["state"] == "stale" else read
     devices = [_device(facts, read, usable) for facts in (cpu, *machine.describe_accelerators())]
-    found |= {
+    report |= {
         "torch": torch, "nvml": machine.describe_driver(), "fingerprint": machine.fingerprint(), "devices": devices,
         "profile": profile,
     }  # fmt: skip
     broken = [profile["error"]] if profile["state"] == "unreadable" else []
     if not profile["writable"]:
         broken.append(f"no profile can be written to {profile['path']}: set PLACER_HOME to a folder of yours")
-    return {**found, "broken": broken, "next": _next(found)}
+    return {**report, "broken": broken, "next": _next(report)}
 
 
 def _torch() -> dict[str, Any]:
@@ -152,12 +152,12 @@ def _device(facts: dict[str, Any], read: Any, profile: Any) -> dict[str, Any]:
     }
 
 
-def _next(found: Mapping[str, Any]) -> list[str]:
-    profile, devices = found["profile"], found["devices"]
+def _next(report: Mapping[str, Any]) -> list[str]:
+    profile, devices = report["profile"], report["devices"]
     advice: list[str] = []
     listed = any(device["device"].startswith("cuda") for device in devices)
-    if not listed and found["nvml"].get("gpus"):
-        if found["torch"]["cuda"] or found["torch"]["hip"]:
+    if not listed and report["nvml"].get("gpus"):
+        if report["torch"]["cuda"] or report["torch"]["hip"]:
             advice.append("see why torch lists no GPU: the driver does; CUDA_VISIBLE_DEVICES may hide it")
         else:
             advice.append("install a build of torch for CUDA: this one is for the CPU alone, and the driver sees a GPU")
@@ -169,29 +169,29 @@ def _next(found: Mapping[str, Any]) -> list[str]:
     return advice
 
 
-def render(found: Mapping[str, Any], *, width: int = 100, color: bool = False) -> str:
+def render(report: Mapping[str, Any], *, width: int = 100, color: bool = False) -> str:
     """The same in short, at most ``width`` columns wide: what a bug report needs, what is broken, and what to run."""
     from placer.explanation import Section, render_sections
 
     nothing = ["nothing is missing: placer explain FILE.py:MODEL --batch 32,84"]
     sections = [
-        Section("", after=_without_home(report_lines(found))),
-        Section("broken", items=_without_home(found["broken"])),
-        Section("next", items=_without_home(found["next"] or nothing)),
+        Section("", after=_without_home(report_lines(report))),
+        Section("broken", items=_without_home(report["broken"])),
+        Section("next", items=_without_home(report["next"] or nothing)),
     ]
     return render_sections(sections, width=width, color=color)
 
 
-def report_lines(found: Mapping[str, Any]) -> list[str]:
+def report_lines(report: Mapping[str, Any]) -> list[str]:
     """A line for each of: versions, torch's build, devices, driver, profile, variables."""
-    lines = [f"placer {found['placer']}, Python {found['python']}, {found['platform']}"]
-    torch, nvml, profile = found["torch"], found.get("nvml"), found.get("profile")
+    lines = [f"placer {report['placer']}, Python {report['python']}, {report['platform']}"]
+    torch, nvml, profile = report["torch"], report.get("nvml"), report.get("profile")
     if torch is not None:
         built = [f"{name} {torch[key]}" for name, key in _BUILT.items() if torch[key]] or ["for the CPU alone"]
         profiler = "" if torch["profiler"] else ", without its profiler"
         lines.append(f"torch {torch['version']}: {', '.join(built)}, {torch['threads']} threads{profiler}")
-    for device in found.get("devices", ()):
-        cpu = _cpu(found["fingerprint"]) if device["device"] == "cpu" else ""
+    for device in report.get("devices", ()):
+        cpu = _cpu(report["fingerprint"]) if device["device"] == "cpu" else ""
         lines.append(f"{device['device']}: {_named(device)}{cpu}; {_rests_on(device)}")
     if nvml:
         gpus = ", ".join(str(gpu["name"]) for gpu in nvml.get("gpus", ()))
@@ -199,7 +199,7 @@ def report_lines(found: Mapping[str, Any]) -> list[str]:
     if profile is not None:
         more = (*profile.get("stale", ()), *profile.get("warnings", ()))
         lines.append(f"profile: {'; '.join([_state(profile), profile['path'], *more])}")
-    variables = [f"{name}={value}" for name, value in found["environment"].items()]
+    variables = [f"{name}={value}" for name, value in report["environment"].items()]
     return [*lines, f"variables: {', '.join(variables) or 'none'}"]
 
 

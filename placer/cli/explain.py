@@ -134,12 +134,12 @@ def command(
 def _measuring(context: click.Context) -> str:
     """The command that was typed, with ``--measure``, as it is run on the machine that is asked about."""
     left_out = {name: p for p in context.command.params if p.name in _NOT_MEASURED for name in p.opts}
-    kept: list[str] = []
+    repeated: list[str] = []
     words = iter(context.meta["typed"])
     for word in words:
         name, equals, _ = word.partition("=")
         if name not in left_out:
-            kept.append(word)
+            repeated.append(word)
         elif not equals and not getattr(left_out[name], "is_flag", False):
             next(words, None)  # its value
-    return shlex.join(["placer", "explain", *kept, "--measure"])
+    return shlex.join(["placer", "explain", *repeated, "--measure"])

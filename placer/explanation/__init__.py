@@ -18,7 +18,7 @@ from placer.explanation.sentences import (
 )
 from placer.explanation.short import render_short, render_text
 from placer.explanation.sweep import Sweep
-from placer.explanation.text import load_rich, new_table, plain, render_sections
+from placer.explanation.text import load_rich, new_table, plain, render_sections, styled
 from placer.explanation.turn import find_turn
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "render_sections",
     "render_short",
     "render_text",
+    "styled",
     "sureness",
     "svg",
     "workload_line",

@@ -150,20 +150,20 @@ def _timeline(device: str, spans: Sequence[SpanRow]) -> str:
     }, f"When a step does what on {device}")  # fmt: skip
 
 
-def _curves(found: Sweep) -> str:
+def _curves(sweep: Sweep) -> str:
     """The curves of all devices with their 90 % intervals on log scales; a rule where the choice turns."""
-    called = found.headings
-    unit, scale = axis_unit(max(time[0] for name in called for time in found.times(name) if time is not None))
+    called = sweep.headings
+    unit, scale = axis_unit(max(time[0] for name in called for time in sweep.times(name) if time is not None))
     values = [
         {"x": value, "device": called[name], "seconds": time[0] / scale, "low": time[1] / scale,
-         "high": time[2] / scale, "what": f"{name}, {found.named(value)}: {format_seconds(time[0])}"}
+         "high": time[2] / scale, "what": f"{name}, {sweep.named(value)}: {format_seconds(time[0])}"}
         for name in called
-        for value, time in zip(found.rows, found.times(name), strict=True)
+        for value, time in zip(sweep.rows, sweep.times(name), strict=True)
         if time is not None
     ]  # fmt: skip
     x = {"field": "x", "type": "quantitative", "scale": {"type": "log", "nice": False},
-         "axis": {"values": list(found.rows), "labelOverlap": True, "format": ",d"},
-         "title": found.axis}  # fmt: skip
+         "axis": {"values": list(sweep.rows), "labelOverlap": True, "format": ",d"},
+         "title": sweep.axis}  # fmt: skip
     colour = {"field": "device", "type": "nominal", "sort": None,
               "scale": {"domain": list(called.values()),
                         "range": list(DEVICE_COLOURS[: len(called)])}}  # fmt: skip
@@ -171,9 +171,9 @@ def _curves(found: Sweep) -> str:
         "type": "quantitative",
         "scale": {"type": "log"},
         "axis": {"tickCount": 5},
-        "title": f"{unit} in all" if found.in_all else f"{unit} of {'the job' if found.part else 'a step'}",
+        "title": f"{unit} in all" if sweep.in_all else f"{unit} of {'the job' if sweep.part else 'a step'}",
     }
-    turning = [{"x": found.turn(value) or value} for value, _ in found.crossovers()[1:]]
+    turning = [{"x": sweep.turn(value) or value} for value, _ in sweep.crossovers()[1:]]
     layers: list[dict[str, Any]] = [
         {"mark": {"type": "area", "opacity": 0.2}, "encoding": {"x": x, "y": {"field": "low", **y},
                                                                "y2": {"field": "high"}, "color": colour}},
@@ -185,7 +185,7 @@ def _curves(found: Sweep) -> str:
          "encoding": {"x": {**x, "field": "x"}}},
     ]  # fmt: skip
     return svg({"data": {"values": values}, "height": 260, "layer": layers if turning else layers[:-1]},
-               f"Time by {found.axis}")  # fmt: skip
+               f"Time by {sweep.axis}")  # fmt: skip
 
 
 def axis_unit(seconds: float) -> tuple[str, float]:

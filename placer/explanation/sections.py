@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from placer.decision import MANY, TIME, Point, is_cpu, trade
-from placer.explanation.data import ExplanationData
+from placer.explanation.data import ExplanationData, OpRow
 from placer.explanation.layers import gathered, lines, percents, tree
 from placer.explanation.sentences import (
     ONE_TIME,
@@ -126,15 +126,16 @@ def steps(explanation: ExplanationData) -> Section:
     called, thought = headings(explanation.devices), absent(explanation.devices)
     rows = []
     for number, (name, row) in enumerate(explanation.devices.items()):
-        told = format_interval(row.low, row.high, row.step_seconds)
+        beside = format_interval(row.low, row.high, row.step_seconds)
         if not row.fits:
-            told = f"does not fit: needs {format_bytes(row.peak_memory_bytes)}"
+            beside = f"does not fit: needs {format_bytes(row.peak_memory_bytes)}"
         elif len(thought) > 1 and name in thought:
-            own = explanation.devices[best_own(explanation)]
-            faster = own.seconds / row.seconds
-            told += f"  {format_ratio(faster)} as fast" if faster >= 0.1 else f"  {format_ratio(1.0 / faster)} as long"
-            told += "" if row.total_seconds is None else " in all"
-        rows.append([called[name], time_cell(row.step_seconds, 0.0, longest, number), told])
+            best = explanation.devices[best_own(explanation)]
+            faster = best.seconds / row.seconds
+            slower = f"  {format_ratio(1.0 / faster)} as long"
+            beside += f"  {format_ratio(faster)} as fast" if faster >= 0.1 else slower
+            beside += "" if row.total_seconds is None else " in all"
+        rows.append([called[name], time_cell(row.step_seconds, 0.0, longest, number), beside])
     strong = [number for number, name in enumerate(explanation.devices) if name == explanation.decision.device]
     return Section("", rows=rows, strong=strong, wordy=True)
 
@@ -224,30 +225,33 @@ def _families(explanation: ExplanationData) -> Section:
     devices = list(explanation.devices)
     if not explanation.ops or not devices:
         return Section("")
-    totals = {name: sum(row.devices.get(name, 0.0) for row in explanation.ops) for name in devices}
-    families: dict[str, list[float]] = {}
-    for row in explanation.ops:
-        sums = families.setdefault(row.family, [0.0] * len(devices))
-        for number, name in enumerate(devices):
-            sums[number] += row.devices.get(name, 0.0)
-    limits = [SMALL * totals[name] for name in devices]
-    large = {f for f, sums in families.items() if any(s >= least > 0.0 for s, least in zip(sums, limits, strict=True))}
-    names = {family: {family} for family in sorted(families, key=lambda f: -max(families[f])) if family in large}
-    if len(large) < len(families):
-        names["(other families)"] = set(families) - large
+    by_family: dict[str, list[OpRow]] = {}
+    for op in explanation.ops:
+        by_family.setdefault(op.family, []).append(op)
+    totals = {name: _seconds(explanation.ops, name) for name in devices}
+    large: dict[str, list[OpRow]] = {}
+    small: list[OpRow] = []
+    for family, ops in sorted(by_family.items(), key=lambda item: -max(_seconds(item[1], name) for name in devices)):
+        if any(_seconds(ops, name) >= SMALL * totals[name] > 0.0 for name in devices):
+            large[family] = ops
+        else:
+            small += ops
     rows: list[list[str]] = []
-    for label, members in names.items():
-        ops = [row for row in explanation.ops if row.family in members]
-        cells: list[str] = [label, f"{sum(row.count for row in ops):,}"]
+    for label, ops in [*large.items(), *([("(other families)", small)] if small else [])]:
+        cells: list[str] = [label, f"{sum(op.count for op in ops):,}"]
         share = 0.0
         for number, name in enumerate(devices):
-            seconds = sum(row.devices.get(name, 0.0) for row in ops)
-            doubt = sum(row.guessed.get(name, 0.0) for row in ops)
+            seconds, doubt = _seconds(ops, name), sum(op.guessed.get(name, 0.0) for op in ops)
             share = max(share, doubt / seconds if seconds else 0.0)
             cells.append(time_cell(seconds, doubt, totals[name], number))
         rows.append([*cells, f"{share:.0%}" if share >= 0.005 else "-"])
     called = list(headings(explanation.devices).values())
     return Section("Operators", heads=["family", "calls", *called, "unbacked"], rows=rows)
+
+
+def _seconds(ops: Sequence[OpRow], device: str) -> float:
+    """What these take together on a device."""
+    return sum(op.devices.get(device, 0.0) for op in ops)
 
 
 def _made_of(explanation: ExplanationData) -> Section:
@@ -301,8 +305,8 @@ def _threads(explanation: ExplanationData) -> Section:
     if len(tried) < 2:
         return Section("")
     rows = [
-        [f"{each.threads}", *map(format_seconds, (each.step_seconds, each.low, each.high))] for each in tried
+        [f"{option.threads}", *map(format_seconds, (option.step_seconds, option.low, option.high))] for option in tried
     ]
-    strong = [n for n, each in enumerate(tried) if (decision.device, decision.threads) == ("cpu", each.threads)]
+    strong = [n for n, option in enumerate(tried) if (decision.device, decision.threads) == ("cpu", option.threads)]
     heads = ["threads", "step", "90% from", "90% to"]
     return Section("A step on the CPU by number of threads", heads=heads, rows=rows, strong=strong)

@@ -38,8 +38,8 @@ def headings(devices: Mapping[str, Cost]) -> dict[str, str]:
 
 def legend(devices: Mapping[str, Cost]) -> list[str]:
     """One line for each mark that stands somewhere."""
-    found = {kind(name, row.provenance) for name, row in devices.items()}
-    return [f"{MARKS[what]} {meaning}" for what, meaning in _MEANING.items() if what in found]
+    bases = {kind(name, row.provenance) for name, row in devices.items()}
+    return [f"{MARKS[basis]} {meaning}" for basis, meaning in _MEANING.items() if basis in bases]
 
 
 #: The part of a step in which an accelerator has nothing to run, as its host is late: its ``dispatch``.
@@ -62,21 +62,22 @@ def step_parts(explanation: ExplanationData, device: str) -> dict[str, float]:
     """Seconds of a step by part, in the order they are shown; they add up to the step.
 
     Where it is known what the ops' time goes into, those parts replace ``compute``. An accelerator's ``dispatch`` is
-    time that it waits for its host, and is told as that.
+    time that it waits for its host, and is shown as that.
     """
     components = {
         _STARVED if name == "dispatch" and not is_cpu(device) else name: seconds
         for name, seconds in explanation.devices[device].components.items()
     }
-    known = explanation.bounds.get(device) or {}
-    if known:
-        components.pop("compute", None)
-    return {**{name: known.get(name, 0.0) for name in COMPUTE_PARTS if any(known.values())}, **components}
+    compute_parts = explanation.bounds.get(device)
+    if not compute_parts:
+        return components
+    components.pop("compute", None)
+    return {**{name: compute_parts.get(name, 0.0) for name in COMPUTE_PARTS}, **components}
 
 
 def shown_parts(parts: Mapping[str, Mapping[str, float]]) -> list[str]:
     """The names of the parts that take time on some device, in order."""
-    return list(dict.fromkeys(key for found in parts.values() for key, seconds in found.items() if seconds))
+    return list(dict.fromkeys(key for by_part in parts.values() for key, seconds in by_part.items() if seconds))
 
 
 def first_step(row: Cost) -> float | None:
@@ -125,16 +126,16 @@ def absent(devices: Mapping[str, Cost]) -> dict[str, str]:
 
     None where there are several machines, or no other devices.
     """
-    found = {name: name.partition("@")[2] for name in devices if "@" in name}
-    return found if len(found) < len(devices) and not any(map(is_cpu, found)) else {}
+    gpus = {name: name.partition("@")[2] for name in devices if "@" in name}
+    return gpus if len(gpus) < len(devices) and not any(map(is_cpu, gpus)) else {}
 
 
 def best_own(explanation: ExplanationData) -> str:
     """The best device of the machine that is compared with: not one that is only thought beside it."""
     decision, called = explanation.decision, absent(explanation.devices)
-    own = {name: row for name, row in explanation.devices.items() if name not in called}
-    fitting = {name: row for name, row in own.items() if row.fits} or own
-    return decision.device if decision.device in own else min(fitting, key=lambda name: fitting[name].seconds)
+    devices = {name: row for name, row in explanation.devices.items() if name not in called}
+    fitting = {name: row for name, row in devices.items() if row.fits} or devices
+    return decision.device if decision.device in devices else min(fitting, key=lambda name: fitting[name].seconds)
 
 
 def spoken(explanation: ExplanationData, device: str) -> str:
@@ -176,8 +177,8 @@ def _beside_absent(explanation: ExplanationData, called: Mapping[str, str]) -> s
         between = f"{least} to {most}" if least != most else most
         end = f"{some} would take {between} as long" if slower else f"{some} would be {between} as fast"
         if ratios[0] >= 1.0 - TIE and ratios[-1] <= 1.0 + TIE:
-            told = f" ({format_ratio(ratios[0])})" if len(called) == 1 else ""
-            end = f"{some} would be {ABOUT_THE_SAME}{told}"
+            by = f" ({format_ratio(ratios[0])})" if len(called) == 1 else ""
+            end = f"{some} would be {ABOUT_THE_SAME}{by}"
     decision, sure = explanation.decision, ""
     if len(rows) == 2 and fitting and decision.confidence is not None and not decision.tie:
         sure = f", {sureness(decision.confidence)} sure"
@@ -195,9 +196,9 @@ def _first_step(explanation: ExplanationData) -> list[str]:
         return []
     later = format_seconds(rows[name].step_seconds)
     guessed = sum(rows[name].one_time[part] for part in rows[name].assumed)
-    told = " (mostly assumed)" if guessed > 0.5 * first else ""
+    assumed = " (mostly assumed)" if guessed > 0.5 * first else ""
     ends = f"; repaid after {repaid:,} {explanation.unit}s." if repaid is not None and repaid > 1 else "."
-    return [f"The first {explanation.unit} on {name} takes {format_seconds(first)}{told}, later ones {later}{ends}"]
+    return [f"The first {explanation.unit} on {name} takes {format_seconds(first)}{assumed}, later ones {later}{ends}"]
 
 
 #: What takes most of a step, by what bounds it: what such a step is called, and what takes the time.

@@ -22,7 +22,7 @@ from placer.explanation.sentences import (
     why,
     workload_line,
 )
-from placer.explanation.text import drawn, drawn_table, load_rich, plain, wrapped_lines
+from placer.explanation.text import drawn, drawn_table, plain, styled, wrapped_lines
 from placer.pricing import NOT_PREDICTED
 from placer.printable import printable
 from placer.units import format_seconds
@@ -58,11 +58,8 @@ def render_short(
 
     ``verify`` is what to run to time real steps; "" leaves that out.
     """
-    load_rich()
-    from rich.text import Text
-
     bars = steps(explanation)
-    parts: list[object] = [Text(headline(explanation), style="bold"), ""]
+    parts: list[object] = [styled(headline(explanation), "bold"), ""]
     if bars.rows:
         parts += [drawn_table(bars, width), ""]
     for row in answer_rows(explanation):
@@ -76,7 +73,6 @@ def render_short(
 
 def render_text(explanation: ExplanationData, *, width: int = 100, color: bool = False, verify: str = "") -> str:
     """The short answer, then all that it rests on: the first step, layers, operators, what a step is made of."""
-    load_rich()
     tables = [part for section in sections(explanation) for part in drawn(section, width)]
     rest = plain([*details(explanation), workload_line(explanation.workload), "", *tables], width=width, color=color)
     return render_short(explanation, width=width, color=color, verify=verify) + "\n" + rest
