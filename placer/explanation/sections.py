@@ -97,7 +97,7 @@ def sections(explanation: ExplanationData) -> Iterator[Section]:
         yield Section("", after=[*([_DISPATCH] if any(on_cpu) else []), *([] if all(on_cpu) else [_WAITING])])
     cells = [cell for section in body for row in section.rows for cell in row]
     yield Section("", after=[_MARKED] if any(isinstance(cell, Cell) and cell.guess for cell in cells) else [])
-    yield Section("", after=legend(explanation.devices))
+    yield Section("", after=legend(explanation.devices.values()))
     yield Section("Where most of it goes", items=bottleneck_lines(explanation))
     yield Section("What would make it faster", items=advice_lines(explanation))
     yield Section("Notes", items=explanation.notes)
@@ -281,7 +281,7 @@ def _made_of(explanation: ExplanationData) -> Section:
         rows.append(["bounded by", *(cost.bounded_by or "-" for cost in costs)])
     memory = [format_bytes(cost.peak_memory_bytes) + ("" if cost.fits else " (too much)") for cost in costs]
     rows.append(["needs memory", *memory])
-    rows.append(["numbers", *(kind(name, cost.provenance) for name, cost in devices.items())])
+    rows.append(["numbers", *map(kind, costs)])
     rests = [whole_percents([cost.sources.get(source, 0.0) for source in SOURCES]) for cost in costs]
     for number, source in enumerate(SOURCES):
         if any(shares[number] for shares in rests):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from placer.decision import ABOUT_THE_SAME, TIE, is_cpu
@@ -21,24 +21,24 @@ _MEANING = {
 }
 
 
-def kind(name: str, provenance: str) -> str:
+def kind(cost: Cost) -> str:
     """What a device's numbers rest on, in a word: its provenance; of a CPU that was not calibrated, ``estimated``."""
-    return _ESTIMATED if is_cpu(name) and provenance != "calibrated" else provenance
+    return _ESTIMATED if is_cpu(cost.device) and cost.provenance != "calibrated" else cost.provenance
 
 
-def kind_mark(name: str, provenance: str) -> str:
+def kind_mark(cost: Cost) -> str:
     """The mark of what a device's numbers rest on; "" of a calibrated one."""
-    return MARKS.get(kind(name, provenance), "")
+    return MARKS.get(kind(cost), "")
 
 
 def headings(devices: Mapping[str, Cost]) -> dict[str, str]:
     """What each device is called above its numbers: its name, with the mark of what these rest on."""
-    return {name: f"{name} {kind_mark(name, row.provenance)}".rstrip() for name, row in devices.items()}
+    return {name: f"{name} {kind_mark(cost)}".rstrip() for name, cost in devices.items()}
 
 
-def legend(devices: Mapping[str, Cost]) -> list[str]:
+def legend(costs: Iterable[Cost]) -> list[str]:
     """One line for each mark that stands somewhere."""
-    bases = {kind(name, row.provenance) for name, row in devices.items()}
+    bases = set(map(kind, costs))
     return [f"{MARKS[basis]} {meaning}" for basis, meaning in _MEANING.items() if basis in bases]
 
 

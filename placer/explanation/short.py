@@ -127,13 +127,13 @@ def _rests_on(explanation: ExplanationData) -> Iterator[Row]:
     """What the numbers rest on, one clause for each kind, and how far such numbers are off."""
     groups: dict[str, list[str]] = {}
     for name, row in explanation.devices.items():
-        groups.setdefault("seen" if NOT_PREDICTED in row.components else kind(name, row.provenance), []).append(name)
+        groups.setdefault("seen" if NOT_PREDICTED in row.components else kind(row), []).append(name)
     clauses = []
     for what, names in groups.items():
         if what == "seen":
             clauses.append(f"real steps, seen {where(explanation)}")
             continue
-        mark = kind_mark(names[0], explanation.devices[names[0]].provenance)
+        mark = kind_mark(explanation.devices[names[0]])
         basis = f"{mark} {_RESTS.get(what, f'a calibration {where(explanation)}')}".strip()
         cpus, gpus = [name for name in names if is_cpu(name)], [name for name in names if not is_cpu(name)]
         off = _off(explanation, cpus or gpus)

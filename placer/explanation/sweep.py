@@ -115,7 +115,7 @@ class Sweep:
         levels = [self.turn(value) for value, _ in self.crossovers()[1:]]
         meetings = [f"Both take equal time at about {self.named(where)}." for where in levels if where is not None]
         failures = [f"{self.named(value)}: {reason}" for value, reason in self.failed.items()]
-        below = [*legend(self.costs), *meetings, turns(self), *failures]
+        below = [*legend(self.costs.values()), *meetings, turns(self), *failures]
         return plain([*drawn(table(self), width), *below], width=width, color=color)
 
     def to_json(self) -> str:

@@ -216,7 +216,7 @@ class Fleet:
         facts = {"device": row.device}
         for key, seconds in zip(("us", "low-us", "high-us"), (row.seconds, *row.between), strict=True):
             facts[key] = str(max(round(seconds * 1e6), 1))
-        facts |= {"numbers": kind(row.device, row.cost.provenance), "fits": str(row.fits).lower()}
+        facts |= {"numbers": kind(row.cost), "fits": str(row.fits).lower()}
         name = _label(str(self.workload.get("target", "model")), LONGEST - len("placer..numbers"))
         lines = [f"# placer: {_what(self)} on {_called(row)}; times in microseconds"]
         lines += [f"{NAMESPACE}/placer.{name}.{key}={_label(value, LONGEST)}" for key, value in facts.items()]
@@ -327,7 +327,7 @@ def _columns(fleet: Fleet, shown: Sequence[FleetRow]) -> tuple[list[str], list[l
     heads += ["90% between", *([f"money{per}"] * priced), *([f"energy ~{per}"] * power), "verdict"]
     cells = []
     for row in shown:
-        name = f"{_mark(fleet, row)}{row.machine} {kind_mark(row.device, row.cost.provenance)}".rstrip()
+        name = f"{_mark(fleet, row)}{row.machine} {kind_mark(row.cost)}".rstrip()
         line = [name, row.device, format_duration(row.seconds), format_interval(*row.between, row.seconds)]
         if priced:
             line.append(_money(fleet, row))
@@ -343,7 +343,7 @@ def _remarks(fleet: Fleet, shown: Sequence[FleetRow]) -> list[str]:
     dimensions = ["time", *(["money"] if _has_prices(fleet) else []), *(["energy"] if power else [])]
     if len(dimensions) > 1:
         remarks.append(f"* no other machine is better in {', '.join(dimensions[:-1])} and {dimensions[-1]} together.")
-    remarks += legend({f"{row.device}@{number}": row.cost for number, row in enumerate(shown)})
+    remarks += legend(row.cost for row in shown)
     if power:
         remarks.append("Energy (~) is an estimate from data sheets and predicted use, not a measurement.")
     return remarks
@@ -361,7 +361,7 @@ def _plot(fleet: Fleet, rows: Sequence[FleetRow]) -> str:
             "seconds": many * row.seconds / scale, "low": many * low / scale,
             "high": many * high / scale, "dollars": many * (row.dollars or 0.0), "pareto": row.pareto,
             "label": row.machine if row.pareto or number < _LABELLED else "",
-            "numbers": kind(row.device, row.cost.provenance),
+            "numbers": kind(row.cost),
             "what": f"{row.device} of {row.machine}: {format_duration(many * row.seconds)}, {_money(fleet, row)}",
         })  # fmt: skip
     ends = [value[end] for value in values for end in ("low", "high")]

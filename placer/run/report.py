@@ -49,7 +49,7 @@ def render(models: Sequence[WatchedModel], width: int, profile: Any, what_if: st
     rows = {name: row for explanation in explanations for name, row in explanation.devices.items()}
     parts: list[Any] = [_table(answers, rows)] if rows else []
     parts += [f"- {_name(answer.watched)}: {line}" for answer in answers for line in _sentences(answer)]
-    if marks := legend(rows):
+    if marks := legend(rows.values()):
         parts += ["", *marks]
     text = plain(parts, width=width)
     if explain:
@@ -69,7 +69,8 @@ def _answer(watched: WatchedModel, profile: Any, what_if: str | None, explain: b
     if inputs.plain and module is not None:  # other steps of it, for advice, can be traced
         workload = replace(workload, model=module)
     try:
-        question = ask(traced_step(workload, inputs.trace), profile=profile, what_if=what_if or ())
+        step = traced_step(workload, inputs.trace)
+        question = ask(step, profile=profile, what_if=what_if or ())
         explanation = explained(question, advice=explain)
     except Exception as error:  # noqa: BLE001 - the script has ended well; one model without a price is one line
         kind = "" if isinstance(error, PlacerError) else f"{type(error).__name__}: "
