@@ -24,7 +24,7 @@ from placer.explanation import (
     svg,
     workload_line,
 )
-from placer.pricing import Cost
+from placer.pricing import Cost, Provenance
 from placer.printable import printable
 from placer.units import format_bytes, format_count, format_dollars, format_duration, format_interval, format_joules
 
@@ -79,6 +79,11 @@ class FleetRow:
     def device(self) -> str:
         """The best of its devices."""
         return self.cost.device
+
+    @property
+    def provenance(self) -> Provenance:
+        """What its numbers rest on: ``calibrated``, ``published`` or ``data sheet``."""
+        return self.cost.provenance
 
     @property
     def job_seconds(self) -> float | None:
