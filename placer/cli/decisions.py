@@ -42,8 +42,8 @@ class LastDecisions:
         first, explanation = self.rows[0], Explanation.from_dict(newest)
         notes = [f"decided {first['time']}"]
         if first["seen_seconds"] is not None:
-            seen = format_seconds(first["seen_seconds"])
-            notes.append(f"steps recorded since took {seen} on {first['device']} (median)")
+            recorded = format_seconds(first["seen_seconds"])
+            notes.append(f"steps recorded since took {recorded} on {first['device']} (median)")
         self.explanation = replace(explanation, notes=(*notes, *explanation.notes))
 
     def _note_steps(self, entry: Mapping[str, Any]) -> None:
@@ -67,12 +67,12 @@ class LastDecisions:
         rows = []
         for row in self.rows[:SHOWN]:
             model = " ".join([row["target"], ", ".join(row["inputs"]), str(row["mode"] or "")]).strip()
-            predicted, seen = row["predicted_seconds"], row["seen_seconds"]
+            predicted, recorded = row["predicted_seconds"], row["seen_seconds"]
             same = f", {ABOUT_THE_SAME}" if row["verdict"] == ABOUT_THE_SAME else ""
             rows.append([
                 row["time"][:19].replace("T", " "), model, row["device"] + same,
-                *("-" if value is None else format_seconds(value) for value in (predicted, seen)),
-                f"{predicted / seen - 1.0:+.0%}" if seen and predicted else "-",
+                *("-" if value is None else format_seconds(value) for value in (predicted, recorded)),
+                f"{predicted / recorded - 1.0:+.0%}" if recorded and predicted else "-",
             ])  # fmt: skip
         heads = ["decided (UTC)", "model", "device", "predicted", "recorded", "off"]
         table = Section("Last decisions on this machine", heads=heads, rows=rows, left=(1, 2))

@@ -23,10 +23,6 @@ _VARIABLES = (
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK",
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PLACER_HOME", "PLACER_DEVICE", "PLACER_STRICT",
 )  # fmt: skip
-#: Above the block for bug reports.
-INVITATION = "For a bug report, paste this. It names no folder in your home:"
-#: What an answer rests on, where ``knowledge`` needs more words.
-_KNOWLEDGE = {"convention": "not known: the default rule"}
 #: What torch was built for, and facts of an accelerator: their names in the text.
 _BUILT = {"CUDA": "cuda", "ROCm": "hip", "cuDNN": "cudnn"}
 _FACTS = {"compute capability": "compute_capability", "driver": "driver"}
@@ -37,13 +33,14 @@ _FACTS = {"compute capability": "compute_capability", "driver": "driver"}
 def command(form: str, output: str | None) -> None:
     """Say what torch and placer find here, and what to run next.
 
-    Touches no device. The block at the end is for bug reports. Exit code 1 where something that placer needs is broken.
+    Touches no device. Paste the text into a bug report: it names no folder of your home. Exit code 1 where something
+    that placer needs is broken.
     """
-    found = diagnose()
+    report = diagnose()
     width, color = terminal(output)
-    write_result(json.dumps(found, indent=2) if form == "json" else render(found, width=width, color=color), output)
-    if found["broken"]:
-        raise PlacerError("; ".join(found["broken"]))
+    write_result(json.dumps(report, indent=2) if form == "json" else render(report, width=width, color=color), output)
+    if report["broken"]:
+        raise PlacerError("; ".join(report["broken"]))
 
 
 def diagnose() -> dict[str, Any]:
@@ -53,7 +50,7 @@ def diagnose() -> dict[str, Any]:
     """
     from placer import __version__, machine
 
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "schema": SCHEMA,
         "placer": __version__,
         "python": platform.python_version(),
@@ -63,21 +60,21 @@ def diagnose() -> dict[str, Any]:
     try:
         torch = _torch()
     except Exception as error:  # noqa: BLE001  a broken installation may raise anything; that is what is looked for
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        broken = [f"torch cannot be imported: {told}"]
-        return {**found, "torch": None, "broken": broken, "next": ["reinstall torch"]}
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        broken = [f"torch cannot be imported: {why}"]
+        return {**report, "torch": None, "broken": broken, "next": ["reinstall torch"]}
     profile, read = _profile()
     cpu = {"device": "cpu", "name": machine.cpu_model(), "memory_bytes": machine.memory("cpu")[1]}
     usable = None if profile["state"] == "stale" else read
     devices = [_device(facts, read, usable) for facts in (cpu, *machine.describe_accelerators())]
-    found |= {
+    report |= {
         "torch": torch, "nvml": machine.describe_driver(), "fingerprint": machine.fingerprint(), "devices": devices,
         "profile": profile,
     }  # fmt: skip
     broken = [profile["error"]] if profile["state"] == "unreadable" else []
     if not profile["writable"]:
         broken.append(f"no profile can be written to {profile['path']}: set PLACER_HOME to a folder of yours")
-    return {**found, "broken": broken, "next": _next(found)}
+    return {**report, "broken": broken, "next": _next(report)}
 
 
 def _torch() -> dict[str, Any]:
@@ -127,14 +124,14 @@ def _device(facts: dict[str, Any], read: Any, profile: Any) -> dict[str, Any]:
     perhaps), or that of an estimate. ``read`` is the profile as it is, ``profile`` the same if it holds.
     """
     from placer import decision, machine, pricing
-    from placer import profile as profiles
     from placer.errors import ProfileError, UnknownGPU
+    from placer.profile import reported_gpu
 
     name = facts["device"]
     knowledge, calibrated_as = "published", None
     if name != "cpu":
         try:
-            knowledge = pricing.device_model(profiles.reported_gpu(facts).name).provenance
+            knowledge = pricing.device_model(reported_gpu(facts).name).provenance
         except UnknownGPU:
             knowledge = "convention"
     refused = decision.unusable(name, read)
@@ -155,59 +152,55 @@ def _device(facts: dict[str, Any], read: Any, profile: Any) -> dict[str, Any]:
     }
 
 
-def _next(found: Mapping[str, Any]) -> list[str]:
-    profile, devices = found["profile"], found["devices"]
+def _next(report: Mapping[str, Any]) -> list[str]:
+    profile, devices = report["profile"], report["devices"]
     advice: list[str] = []
     listed = any(device["device"].startswith("cuda") for device in devices)
-    if not listed and found["nvml"].get("gpus"):
-        if found["torch"]["cuda"] or found["torch"]["hip"]:
+    if not listed and report["nvml"].get("gpus"):
+        if report["torch"]["cuda"] or report["torch"]["hip"]:
             advice.append("see why torch lists no GPU: the driver does; CUDA_VISIBLE_DEVICES may hide it")
         else:
             advice.append("install a build of torch for CUDA: this one is for the CPU alone, and the driver sees a GPU")
     usable = [device for device in devices if device["usable"] is not False]
-    advice += [f"{each['device']} cannot be used: {each['reason']}" for each in devices if each not in usable]
-    known = all(device["knowledge"] == "calibrated" for device in usable)
-    if profile["state"] != "usable" or not profile["complete"] or not known:
+    advice += [f"{device['device']} cannot be used: {device['reason']}" for device in devices if device not in usable]
+    calibrated = all(device["knowledge"] == "calibrated" for device in usable)
+    if profile["state"] != "usable" or not profile["complete"] or not calibrated:
         advice.append("placer calibrate")
     return advice
 
 
-def render(found: Mapping[str, Any], *, width: int = 100, color: bool = False) -> str:
-    """The same in short, at most ``width`` columns wide: devices, profile, what to run, and a block for bug reports."""
+def render(report: Mapping[str, Any], *, width: int = 100, color: bool = False) -> str:
+    """The same in short, at most ``width`` columns wide: what a bug report needs, what is broken, and what to run."""
     from placer.explanation import Section, render_sections
 
-    devices, profile = found.get("devices", ()), found.get("profile")
-    rows = [[each["device"], _rests_on(each), _named(each)] for each in devices]
-    about = [] if profile is None else [f"profile: {_state(profile)}, {profile['path']}", *profile.get("warnings", ())]
     nothing = ["nothing is missing: placer explain FILE.py:MODEL --batch 32,84"]
     sections = [
-        Section("", rows=rows, left=[1], wordy=True), Section("", after=_without_home(about)),
-        Section("broken", items=_without_home(found["broken"])),
-        Section("next", items=_without_home(found["next"] or nothing)),
-        Section("", after=[INVITATION, "", "```text", *_without_home(block(found)), "```"]),
-    ]  # fmt: skip
+        Section("", after=_without_home(report_lines(report))),
+        Section("broken", items=_without_home(report["broken"])),
+        Section("next", items=_without_home(report["next"] or nothing)),
+    ]
     return render_sections(sections, width=width, color=color)
 
 
-def block(found: Mapping[str, Any]) -> list[str]:
-    """What a bug report needs, a line for each of: versions, torch's build, devices, driver, profile, variables."""
-    lines = [f"placer {found['placer']}, Python {found['python']}, {found['platform']}"]
-    torch, nvml, profile = found["torch"], found.get("nvml"), found.get("profile")
+def report_lines(report: Mapping[str, Any]) -> list[str]:
+    """A line for each of: versions, torch's build, devices, driver, profile, variables."""
+    lines = [f"placer {report['placer']}, Python {report['python']}, {report['platform']}"]
+    torch, nvml, profile = report["torch"], report.get("nvml"), report.get("profile")
     if torch is not None:
         built = [f"{name} {torch[key]}" for name, key in _BUILT.items() if torch[key]] or ["for the CPU alone"]
         profiler = "" if torch["profiler"] else ", without its profiler"
         lines.append(f"torch {torch['version']}: {', '.join(built)}, {torch['threads']} threads{profiler}")
-    for each in found.get("devices", ()):
-        cpu = _cpu(found["fingerprint"]) if each["device"] == "cpu" else ""
-        lines.append(f"{each['device']}: {_named(each)}{cpu}; {_rests_on(each)}")
+    for device in report.get("devices", ()):
+        cpu = _cpu(report["fingerprint"]) if device["device"] == "cpu" else ""
+        lines.append(f"{device['device']}: {_named(device)}{cpu}; {_rests_on(device)}")
     if nvml:
-        seen = ", ".join(str(gpu["name"]) for gpu in nvml.get("gpus", ()))
-        lines.append(f"NVIDIA driver: {nvml.get('error') or '{driver}, up to CUDA {cuda}: '.format(**nvml) + seen}")
+        gpus = ", ".join(str(gpu["name"]) for gpu in nvml.get("gpus", ()))
+        lines.append(f"NVIDIA driver: {nvml.get('error') or '{driver}, up to CUDA {cuda}: '.format(**nvml) + gpus}")
     if profile is not None:
-        lines.append(f"profile: {'; '.join([_state(profile), *profile.get('stale', ())])}")
-    variables = [f"{name}={value}" for name, value in found["environment"].items()]
-    lines.append(f"variables: {', '.join(variables) or 'none'}")
-    return [*lines, *(f"broken: {line}" for line in found["broken"])]
+        more = (*profile.get("stale", ()), *profile.get("warnings", ()))
+        lines.append(f"profile: {'; '.join([_state(profile), profile['path'], *more])}")
+    variables = [f"{name}={value}" for name, value in report["environment"].items()]
+    return [*lines, f"variables: {', '.join(variables) or 'none'}"]
 
 
 def _rests_on(device: Mapping[str, Any]) -> str:
@@ -216,8 +209,7 @@ def _rests_on(device: Mapping[str, Any]) -> str:
         return "cannot be used"
     if device["device"] == "cpu" and device["knowledge"] != "calibrated":
         return "estimated"
-    knowledge = str(device["knowledge"])
-    return _KNOWLEDGE.get(knowledge, knowledge)
+    return "not known: the default rule" if device["knowledge"] == "convention" else str(device["knowledge"])
 
 
 def _named(device: Mapping[str, Any]) -> str:
@@ -235,8 +227,8 @@ def _named(device: Mapping[str, Any]) -> str:
 
 def _cpu(fingerprint: Mapping[str, Any]) -> str:
     """The cores, version and vector instructions of the CPU."""
-    known = [f"{fingerprint['cores']} cores", fingerprint.get("cpu_version"), fingerprint.get("cpu_instructions")]
-    return ", " + ", ".join(str(each) for each in known if each)
+    facts = [f"{fingerprint['cores']} cores", fingerprint.get("cpu_version"), fingerprint.get("cpu_instructions")]
+    return ", " + ", ".join(str(fact) for fact in facts if fact)
 
 
 def _state(profile: Mapping[str, Any]) -> str:

@@ -86,7 +86,7 @@ def command(
         return
     if sweep is not None:
         refuse(context, ("measure",), "times one batch; leave --sweep out")
-    from placer.cli import sweep as sweeps
+    from placer.cli.sweep import around, check_sweep, run_sweep
     from placer.decision import objective_of
     from placer.question import ask, check_measurable, explained
     from placer.workload import Job, check_available, check_devices
@@ -105,14 +105,14 @@ def command(
     if isinstance(model, Job):
         refuse(context, ("threads",), "is for a single step; a Job says what to run in its parts")
     if wanted is not None:
-        checked(sweeps.check_sweep, wanted, model)
+        checked(check_sweep, wanted, model)
     if measure:
         checked(check_measurable, model, profiles)
     question = ask(
         model, devices=names, threads=threads, profile=list(profiles) or None, what_if=what_if or None, objective=aim,
         recorded=not measure,
     )  # fmt: skip
-    swept = None if wanted is None else sweeps.sweep(wanted, model, question)
+    swept = None if wanted is None else run_sweep(wanted, model, question)
     if swept is not None and form != "html":
         write(swept, form, output)
         return
@@ -127,19 +127,19 @@ def command(
         write_result(render(explanation, width=width, color=color, verify=_measuring(context)), output)
     else:
         if swept is None and not isinstance(model, Job):
-            swept = sweeps.around(model, question)
+            swept = around(model, question)
         write_result(explanation.to_html(swept), output)
 
 
 def _measuring(context: click.Context) -> str:
     """The command that was typed, with ``--measure``, as it is run on the machine that is asked about."""
     left_out = {name: p for p in context.command.params if p.name in _NOT_MEASURED for name in p.opts}
-    kept: list[str] = []
+    repeated: list[str] = []
     words = iter(context.meta["typed"])
     for word in words:
         name, equals, _ = word.partition("=")
         if name not in left_out:
-            kept.append(word)
+            repeated.append(word)
         elif not equals and not getattr(left_out[name], "is_flag", False):
             next(words, None)  # its value
-    return shlex.join(["placer", "explain", *kept, "--measure"])
+    return shlex.join(["placer", "explain", *repeated, "--measure"])

@@ -56,7 +56,7 @@ def command(
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in placer explain
     context = click.get_current_context()
-    from placer.cli import machines as known
+    from placer.cli.machines import RENTED, host, named, of_file, of_gpus, parse_machine, parse_vcpus, priced
     from placer.fleets import rank
     from placer.units import parse_duration
 
@@ -64,40 +64,41 @@ def command(
         checked(parse_batch, text)
     seconds = None if limit is None else checked(parse_duration, limit)
     prices = checked(parse_amounts, "price", price, "machine") or {}
-    asked = [checked(known.parse_machine, text) for text in machines]
-    clouds = [checked(known.parse_vcpus, text) for text in vcpus]
-    here = known.host(profile)
-    found = [known.named(each, here) for each in asked] + known.of_gpus(gpus, here.profile)
-    found += clouds
-    found += [machine for path in files for machine in known.of_file(path, here.profile)]
+    asked = [checked(parse_machine, text) for text in machines]
+    clouds = [checked(parse_vcpus, text) for text in vcpus]
+    here = host(profile)
+    compared = [named(machine, here) for machine in asked] + of_gpus(gpus, here.profile)
+    compared += clouds
+    compared += [machine for path in files for machine in of_file(path, here.profile)]
     if catalog is not None:
         from placer.integrations import skypilot
 
-        found += skypilot.machines()
+        compared += skypilot.machines()
     if not (machines or files or catalog):
-        rented = [] if gpus or vcpus or form == _OF_A_NODE else known.RENTED
-        found = [here, *found, *known.of_gpus(rented, here.profile)]
-    checked(known.check_prices, found, prices, here)
-    found = known.priced(found, prices, here)
-    if form == _OF_A_NODE and len(found) > 1:
-        raise click.UsageError(f"--format nfd labels the node it runs on: name one machine, not {len(found)}", context)
-    what = work(context, target, **of_a_step)
-    fleet = rank(what, found, objective=objective, target=seconds)
-    fleet = replace(fleet, notes=(*_notes(here, found), *fleet.notes))
+        rented = [] if gpus or vcpus or form == _OF_A_NODE else RENTED
+        compared = [here, *compared, *of_gpus(rented, here.profile)]
+    compared = checked(priced, compared, prices, here)
+    if form == _OF_A_NODE and len(compared) > 1:
+        raise click.UsageError(
+            f"--format nfd labels the node it runs on: name one machine, not {len(compared)}", context
+        )
+    model = work(context, target, **of_a_step)
+    fleet = rank(model, compared, objective=objective, target=seconds)
+    fleet = replace(fleet, notes=(*_notes(here, compared), *fleet.notes))
     write(fleet, form, output)
 
 
 def _notes(here: Machine, machines: Sequence[Machine]) -> list[str]:
     """Which CPU drives the GPUs, and where the prices come from."""
-    found = []
+    notes = []
     cpu = here.profile.fingerprint.get("cpu", "unknown CPU")
     if any(machine.gpu and machine.profile is here.profile for machine in machines):
-        found.append(f"the CPU beside the GPUs is {here.name}: {cpu}, {here.profile.fingerprint.get('cores')} cores")
+        notes.append(f"the CPU beside the GPUs is {here.name}: {cpu}, {here.profile.fingerprint.get('cores')} cores")
     elif any(machine.name == here.name for machine in machines):
-        found.append(f"{here.name}: {cpu}, {here.profile.fingerprint.get('cores')} cores")
+        notes.append(f"{here.name}: {cpu}, {here.profile.fingerprint.get('cores')} cores")
     dates = {machine.priced for machine in machines if machine.price is not None}
     if listed := sorted(dates - {""}):
-        found.append(f"prices on demand are those of SkyPilot's catalog of {' and '.join(listed)}")
+        notes.append(f"prices on demand are those of SkyPilot's catalog of {' and '.join(listed)}")
     if "" in dates:
-        found.append("prices per hour are as given")
-    return found
+        notes.append("prices per hour are as given")
+    return notes

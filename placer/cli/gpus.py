@@ -51,9 +51,9 @@ def command(words: tuple[str, ...], form: str) -> None:
         show_text("\nRates in TFLOP/s; tensor: float16 products that add up in float32. One GPU: placer gpus NAME")
 
 
-def _row(sheet: DataSheet, known: str) -> tuple[str, ...]:
+def _row(sheet: DataSheet, rests_on: str) -> tuple[str, ...]:
     numbers = (sheet.float32_tflops, sheet.tensor_float16_tflops, sheet.bandwidth_gbps, sheet.l2_mb, sheet.memory_gb)
-    return (sheet.name, str(sheet.year), str(sheet.sms), *map(_number, numbers), known)
+    return (sheet.name, str(sheet.year), str(sheet.sms), *map(_number, numbers), rests_on)
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> str:
@@ -70,7 +70,7 @@ def _table(rows: Sequence[tuple[str, ...]]) -> str:
     )  # fmt: skip
 
 
-def _sheet(sheet: DataSheet, known: str) -> str:
+def _sheet(sheet: DataSheet, rests_on: str) -> str:
     capability = f", {sheet.compute_capability}" if sheet.compute_capability else ""
     caches = ((sheet.l2_mb, "L2"), (sheet.last_level_cache_mb, "last level"))
     shared = " (shared with the host)" if sheet.integrated else ""
@@ -83,7 +83,7 @@ def _sheet(sheet: DataSheet, known: str) -> str:
         ("caches", ", ".join(f"{words} {_number(size)} MB" for size, words in caches if size) or "unknown"),
         ("PCIe", f"{sheet.pcie_gen}.0 x{sheet.pcie_lanes}" if sheet.pcie_gen else "-"),
         ("power", f"{_number(sheet.watts)} W" if sheet.watts else "unknown"),
-        ("knowledge", known),
+        ("knowledge", rests_on),
         ("source", sheet.source),
         ("one source only", ", ".join(sheet.unchecked) or "nothing"),
     ]

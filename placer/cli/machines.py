@@ -27,12 +27,12 @@ _ALL = "all"
 def host(profile: str | None) -> Machine:
     """This machine, or the one of a profile: with its CPU, other GPUs are compared."""
     if profile is None:
-        found = current_profile()
-        return Machine(HERE, found, note="; ".join(found.warnings) if found.estimated else "")
-    found = profile_named(profile)
-    path = Path(found.name or profile)
+        cpu_profile = current_profile()
+        return Machine(HERE, cpu_profile, note="; ".join(cpu_profile.warnings) if cpu_profile.estimated else "")
+    cpu_profile = profile_named(profile)
+    path = Path(cpu_profile.name or profile)
     name = path.parent.name if path.stem == "profile" else path.stem
-    return Machine(name or profile, found)
+    return Machine(name or profile, cpu_profile)
 
 
 def parse_machine(text: str) -> Machine | str:
@@ -87,7 +87,7 @@ def named(asked: Machine | str, here: Machine) -> Machine:
 def of_gpus(names: Iterable[str], cpu: Profile) -> list[Machine]:
     """Each GPU beside that CPU; ``all``: every one of the catalog that is a card. Raises UnknownGPU."""
     cards = [sheet.name for sheet in gpus().values() if not sheet.integrated]
-    wanted = [each for name in names for each in (cards if name.lower() == _ALL else [find_gpu(name).name])]
+    wanted = [gpu for name in names for gpu in (cards if name.lower() == _ALL else [find_gpu(name).name])]
     return [gpu_beside(name, cpu) for name in dict.fromkeys(wanted)]
 
 
@@ -106,30 +106,29 @@ def of_file(path: str, cpu: Profile) -> list[Machine]:
         raise PlacerError(f"{path} is no list of machines: {error}") from None
     if not rows:
         raise PlacerError(f"{path} names no machine: give each a row with name, and profile or vcpus or gpu")
-    found, classes = [], dict[str, Machine]()
+    machines, classes = [], dict[str, Machine]()
     for number, row in enumerate(rows, 1):
         try:
-            found.append(_of_row(row, cpu, classes))
+            machines.append(_of_row(row, cpu, classes))
         except (ValueError, TypeError, OverflowError, UnknownGPU) as error:
             raise PlacerError(f"{path}, machine {number}: {error}") from None
-    return found
+    return machines
 
 
-def check_prices(machines: Sequence[Machine], prices: Iterable[str], here: Machine) -> None:
-    """Raise ValueError for the price of a name that no machine has."""
-    for name in prices:
-        if not any(_is_called(machine, name, here) for machine in machines):
-            known = ", ".join(dict.fromkeys(without_maker(machine.name) for machine in machines[:12]))
-            raise ValueError(f"--price {name!r} names no machine that is compared: {known}")
+def priced(machines: Sequence[Machine], prices: Mapping[str, float], here: Machine) -> list[Machine]:
+    """The machines, with the prices that were given by their names, or by a GPU's beside this machine's CPU.
 
-
-def priced(machines: Iterable[Machine], prices: Mapping[str, float], here: Machine) -> list[Machine]:
-    """The machines, with the prices that were given by their names, or by a GPU's beside this machine's CPU."""
-    found = []
-    for machine in machines:
-        own = [price for name, price in prices.items() if _is_called(machine, name, here)]
-        found.append(replace(machine, price=own[-1], priced="") if own else machine)
-    return found
+    Raises ValueError for the price of a name that no machine has.
+    """
+    with_prices = list(machines)
+    for name, price in prices.items():
+        numbers = [number for number, machine in enumerate(machines) if _is_called(machine, name, here)]
+        if not numbers:
+            names = ", ".join(dict.fromkeys(without_maker(machine.name) for machine in machines[:12]))
+            raise ValueError(f"--price {name!r} names no machine that is compared: {names}")
+        for number in numbers:
+            with_prices[number] = replace(machines[number], price=price, priced="")
+    return with_prices
 
 
 def _is_called(machine: Machine, name: str, here: Machine) -> bool:
@@ -144,32 +143,32 @@ def _is_called(machine: Machine, name: str, here: Machine) -> bool:
 
 def _of_row(row: Mapping[str, Any], cpu: Profile, profiles: dict[str, Machine]) -> Machine:
     """One machine of a file. Profiles are read once: machines of one profile are of one kind."""
-    given = {str(key).strip(): value for key, value in row.items() if value not in (None, "")}
-    wrong = [key for key in given if key not in FIELDS]
+    fields = {str(key).strip(): value for key, value in row.items() if value not in (None, "")}
+    wrong = [key for key in fields if key not in FIELDS]
     if wrong:
         raise ValueError(f"unknown field {wrong[0]!r}; known: {', '.join(FIELDS)}")
-    if not given.get("name"):
+    if not fields.get("name"):
         raise ValueError("it has no name")
-    name, gpu = str(given["name"]), find_gpu(str(given["gpu"])).name if given.get("gpu") else ""
-    if "profile" in given and "vcpus" in given:
+    name, gpu = str(fields["name"]), find_gpu(str(fields["gpu"])).name if fields.get("gpu") else ""
+    if "profile" in fields and "vcpus" in fields:
         raise ValueError(f"{name} has a profile and vcpus: give one of them")
-    count = float(given.get("count", 1))
+    count = float(fields.get("count", 1))
     if count != int(count):
-        raise ValueError(f"count of {name} must be a whole number, not {given['count']!r}")
-    price = float(given["price"]) if "price" in given else None
-    if "profile" in given:
-        text = str(given["profile"])
+        raise ValueError(f"count of {name} must be a whole number, not {fields['count']!r}")
+    price = float(fields["price"]) if "price" in fields else None
+    if "profile" in fields:
+        text = str(fields["profile"])
         if text not in profiles:
             profiles[text] = machine_named(text, cpu)
-        known = profiles[text]
-        found = replace(known, gpu=gpu or known.gpu)
-    elif "vcpus" in given:
-        vcpus = float(given["vcpus"])
-        found = Machine(name, cpu_called(name, vcpus) if find_instance(name) else cpu_class(vcpus), gpu=gpu)
+        with_profile = profiles[text]
+        machine = replace(with_profile, gpu=gpu or with_profile.gpu)
+    elif "vcpus" in fields:
+        vcpus = float(fields["vcpus"])
+        machine = Machine(name, cpu_called(name, vcpus) if find_instance(name) else cpu_class(vcpus), gpu=gpu)
     elif find_instance(name):
-        found = Machine(name, cpu_called(name), gpu=gpu)
+        machine = Machine(name, cpu_called(name), gpu=gpu)
     elif gpu:
-        found = gpu_beside(gpu, cpu)
+        machine = gpu_beside(gpu, cpu)
     else:
         raise ValueError(f"what is {name}? Give profile or vcpus, or a gpu that the CPU of this machine drives")
-    return replace(found, name=name, price=price, count=int(count))
+    return replace(machine, name=name, price=price, count=int(count))

@@ -65,14 +65,14 @@ def objective_option(text: str) -> Callable[[F], F]:
     return click.option("--objective", type=choice, default="time", show_default=True, help=text)
 
 
-def parse_amounts(option: str, given: Sequence[str], what: str = "device") -> dict[str, float] | None:
+def parse_amounts(option: str, texts: Sequence[str], what: str = "device") -> dict[str, float] | None:
     """``("cpu=0.10", "cuda=2.50")`` -> ``{"cpu": 0.1, "cuda": 2.5}``; None of none. A wrong text raises ValueError.
 
     ``what`` is what the names are of.
     """
-    found: dict[str, float] = {}
+    amounts: dict[str, float] = {}
     example = "cpu" if what == "device" else "T4"
-    for text in given:
+    for text in texts:
         name, _, number = text.rpartition("=")
         try:
             amount = float(number)
@@ -81,8 +81,8 @@ def parse_amounts(option: str, given: Sequence[str], what: str = "device") -> di
         if not name.strip() or not 0.0 < amount < math.inf:
             like = f"--{option} {example}=0.10"
             raise ValueError(f"--{option} {text!r} is not a {what} and a positive number, like {like}")
-        found[name.strip()] = amount
-    return found or None
+        amounts[name.strip()] = amount
+    return amounts or None
 
 
 def checked(check: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
@@ -96,12 +96,12 @@ def checked(check: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T
         raise click.UsageError(" ".join(str(error).split()), click.get_current_context(silent=True)) from error
 
 
-def loaded(source: str | None, *, samples: bool = True) -> Profile:
+def loaded(source: str | None) -> Profile:
     """This machine's profile (None), or that of a file or a name."""
     from placer import profile
 
     checked(profile.locate, source)
-    return profile.load(source, samples=samples)
+    return profile.load(source)
 
 
 def refuse(context: click.Context, names: Sequence[str], why: str) -> None:
@@ -126,21 +126,21 @@ def work(
     from placer.workload import Job, load_target, make_target, make_workload
 
     criterion = _loss(context, target, loss, loss_target, mode)
-    found = load_target(target, train=mode == "train")
-    model = found.model
+    source = load_target(target, train=mode == "train")
+    model = source.model
     if isinstance(model, Job):
         refuse(context, OF_A_STEP, "is for a single step; a Job says what to run in its parts")
-        parts = [part.changed(workload=replace(part.workload, draw=found.draw)) for part in model.parts]
+        parts = [part.changed(workload=replace(part.workload, draw=source.draw)) for part in model.parts]
         return Job(parts, repeats=model.repeats)
     trains = getattr(model, "training", False) if mode is None else mode == "train"
-    found = _with_batch(context, target, found, [checked(parse_batch, text, default="") for text in batches], trains)
+    source = _with_batch(context, target, source, [checked(parse_batch, text, default="") for text in batches], trains)
     dtype = None if autocast is None else getattr(torch, _AUTOCAST[autocast])
     made = checked(
-        make_workload, model, batch=found.args or found.kwargs, mode=mode, optimizer=optimizer, autocast=dtype,
+        make_workload, model, batch=source.args or source.kwargs, mode=mode, optimizer=optimizer, autocast=dtype,
         steps=steps, data=data, outputs=outputs,
     )  # fmt: skip
     made = replace(
-        made, kwargs=dict(found.kwargs), draw=found.draw, inputs_assumed=found.assumed, notes=found.notes
+        made, kwargs=dict(source.kwargs), draw=source.draw, inputs_assumed=source.assumed, notes=source.notes
     )
     if criterion is None:
         return made
@@ -170,7 +170,7 @@ def _loss(
 
 
 def _with_batch(
-    context: click.Context, target: str, found: Target, shapes: Sequence[Shape], trains: bool
+    context: click.Context, target: str, source: Target, shapes: Sequence[Shape], trains: bool
 ) -> Target:
     """The target with the inputs whose shapes were given, or else those that it comes with. None: UsageError."""
     import torch
@@ -182,22 +182,22 @@ def _with_batch(
     if target.startswith(PREFIX):
         if len(typed) > 1:
             raise click.UsageError("--batch of an hf: model is the shape of its main input; give it once", context)
-        kwargs = checked(example, found.model, trains, *(typed[0] if typed else ()))
-        note = f"{type(found.model).__name__} is given {', '.join(kwargs)}"
-        return replace(found, kwargs=kwargs, assumed=not typed, notes=(*found.notes, note))
+        kwargs = checked(example, source.model, trains, *(typed[0] if typed else ()))
+        note = f"{type(source.model).__name__} is given {', '.join(kwargs)}"
+        return replace(source, kwargs=kwargs, assumed=not typed, notes=(*source.notes, note))
     if not typed:
-        if not found.args and not found.kwargs and not (isinstance(found.model, nn.Module) and takes(found.model, ())):
-            like = "give the shape of the model's input, like --batch 32,84"
-            raise click.UsageError(f"--batch is missing: {like}", context)
-        return found
-    if target.endswith(SUFFIX) and (found.args or found.kwargs):
-        return checked(found.reshaped, typed)
+        if source.args or source.kwargs or (isinstance(source.model, nn.Module) and takes(source.model, ())):
+            return source
+        like = "give the shape of the model's input, like --batch 32,84"
+        raise click.UsageError(f"--batch is missing: {like}", context)
+    if target.endswith(SUFFIX) and (source.args or source.kwargs):
+        return checked(source.reshaped, typed)
     args = tuple(torch.empty(shape, dtype=dtype or torch.float32, device="meta") for shape, dtype in typed)
-    return replace(found, args=args, kwargs={}, assumed=False)
+    return replace(source, args=args, kwargs={}, assumed=False)
 
 
 def _compared(
-    given: str | None, loss: Callable[..., Any], step: Workload
+    asked_shape: str | None, loss: Callable[..., Any], step: Workload
 ) -> tuple[Any, tuple[str, ...]]:
     """What the loss compares the output of ``step`` with, and a note where that is assumed; None where with nothing."""
     import torch
@@ -205,11 +205,11 @@ def _compared(
     from placer.tracing import trace
     from placer.workload import of_classes, usual_target
 
-    if given is not None:
-        shape, dtype = parse_batch(given, "--loss-target", "int64" if of_classes(loss) else "float32")
+    if asked_shape is not None:
+        shape, dtype = parse_batch(asked_shape, "--loss-target", "int64" if of_classes(loss) else "float32")
         return torch.empty(shape, dtype=getattr(torch, dtype), device="meta"), ()
     outputs = trace(replace(step, mode="infer", optimizer=None, autocast=None)).outputs
-    compared = checked(usual_target, loss, [(each.shape, getattr(torch, each.dtype)) for each in outputs])
+    compared = checked(usual_target, loss, [(output.shape, getattr(torch, output.dtype)) for output in outputs])
     if compared is None:
         return None, ()
     sizes = ",".join(map(str, compared.shape)) or "one value"

@@ -104,8 +104,8 @@ def form_flags(command: F) -> F:
 
 def chosen_form(context: click.Context, form: str, *, as_json: bool, as_html: bool) -> str:
     """What ``--format`` or a flag asks for. Raises click.UsageError where they ask for different ones."""
-    given = context.get_parameter_source("form") is not click.core.ParameterSource.DEFAULT
-    asked = [*([form] if given else []), *(["json"] if as_json else []), *(["html"] if as_html else [])]
+    form_given = context.get_parameter_source("form") is not click.core.ParameterSource.DEFAULT
+    asked = [*([form] if form_given else []), *(["json"] if as_json else []), *(["html"] if as_html else [])]
     if len(set(asked)) > 1:
         raise click.UsageError(f"ask for one format: {' or '.join(asked)}", context)
     return asked[0] if asked else form

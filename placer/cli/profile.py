@@ -26,13 +26,13 @@ def show(source: str | None, everything: bool) -> None:
     from placer.calibration import render_summary
     from placer.explanation import machine_parts
 
-    found = loaded(source)
-    show_line(f"profile: {found.name}")
-    show_line(f"machine: {', '.join(machine_parts(found.fingerprint))}")
-    show_line(f"created: {found.created}")
-    show_text(render_summary(found, everything=everything))
+    sheet = loaded(source)
+    show_line(f"profile: {sheet.name}")
+    show_line(f"machine: {', '.join(machine_parts(sheet.fingerprint))}")
+    show_line(f"created: {sheet.created}")
+    show_text(render_summary(sheet, everything=everything))
     if source is None:
-        for field in profile.stale_fields(found, machine.fingerprint()):
+        for field in profile.stale_fields(sheet, machine.fingerprint()):
             show_line(f"stale: {field}; run: placer calibrate")
 
 
@@ -44,9 +44,9 @@ def list_profiles() -> None:
     """
     from placer import profile
 
-    own = profile.default_path().stem
+    this_machine = profile.default_path().stem
     for name in profile.imported():
-        show_text(f"{printable(name)}\t{'this machine' if name == own else 'imported'}")
+        show_text(f"{printable(name)}\t{'this machine' if name == this_machine else 'imported'}")
     for name in profile.shipped():
         show_text(f"{name}\tshipped")
 
@@ -68,10 +68,10 @@ def export(file: str, source: str | None, force: bool) -> None:
     from placer import profile
     from placer.errors import ProfileError
 
-    found = loaded(source)
+    to_export = loaded(source)
     if Path(file).exists() and not force:
         raise ProfileError(f"{file} exists; overwrite it with --force")
-    say(f"written to {profile.save(found, file)}")
+    say(f"written to {profile.save(to_export, file)}")
 
 
 @command.command("import")
@@ -86,9 +86,9 @@ def import_profile(file: str, name: str | None, force: bool) -> None:
     from placer import profile
     from placer.errors import ProfileError
 
-    found = profile.load(Path(file))
+    to_keep = profile.load(Path(file))
     target = checked(profile.named_path, name or Path(file).stem)
     if target.exists() and not force:
         raise ProfileError(f"a profile called {target.stem!r} exists; give --name, or overwrite it with --force")
-    profile.save(found, target)
+    profile.save(to_keep, target)
     show_line(target.stem)

@@ -12,7 +12,7 @@ from placer.explanation import Sweep
 from placer.workload import Job, Workload
 
 
-def sweep(wanted: Range, work: Workload | Job, question: Question) -> Sweep:
+def run_sweep(wanted: Range, work: Workload | Job, question: Question) -> Sweep:
     """The answers to the ``question`` of the step or the job at every value of ``wanted``.
 
     One that cannot be traced is skipped, unless all are (TraceError).
@@ -75,6 +75,6 @@ def around(workload: Workload, question: Question) -> Sweep | None:
         return None
     sizes = sorted({max(size // 16, 1), max(size // 4, 1), size, size * 4, size * 16})
     try:
-        return sweep(Range("batch", tuple(sizes)), workload, question)
+        return run_sweep(Range("batch", tuple(sizes)), workload, question)
     except TraceError:
         return None

@@ -61,7 +61,7 @@ def command(
         "--suite": suite, "--against": against, "--threads": threads, "--estimate": estimate,
         "--what-if": what_if or None,
     }  # fmt: skip
-    given = [name for name, value in of_a_suite.items() if value is not None]
+    for_suites = [name for name, value in of_a_suite.items() if value is not None]
     questions = {
         "--accounts": accounts, "--machines": machines, "--published": published, "--problems": problems,
         "--jobs": jobs or None,
@@ -69,8 +69,8 @@ def command(
     asked = [name for name, value in questions.items() if value is not None]
     if len(asked) > 1:
         raise click.UsageError(f"{' and '.join(asked)} are different questions: ask one at a time")
-    if asked and given:
-        raise click.UsageError(f"{asked[0]} runs no suite and replays no record: leave out {' and '.join(given)}")
+    if asked and for_suites:
+        raise click.UsageError(f"{asked[0]} runs no suite and replays no record: leave out {' and '.join(for_suites)}")
     if profile is not None and (accounts or machines):
         raise click.UsageError(f"{asked[0]} names its own hardware: leave out --profile")
     if compiled and published is None:

@@ -4,7 +4,7 @@ from placer.decision import Advice
 from placer.explanation.data import Bottleneck, LayerRow, Measured, OpRow, PartRow, SpanRow, Turn
 from placer.explanation.explanation import Explanation
 from placer.explanation.notebook import card, reason_card
-from placer.explanation.page import check_packages, render_page, svg
+from placer.explanation.page import axis_unit, check_packages, render_page, svg
 from placer.explanation.sections import Section
 from placer.explanation.sentences import (
     headings,
@@ -17,8 +17,8 @@ from placer.explanation.sentences import (
     workload_line,
 )
 from placer.explanation.short import render_short, render_text
-from placer.explanation.sweep import Sweep, render_sweep
-from placer.explanation.text import load_rich, new_table, plain, render_sections
+from placer.explanation.sweep import Sweep
+from placer.explanation.text import load_rich, new_table, plain, render_sections, styled
 from placer.explanation.turn import find_turn
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "SpanRow",
     "Sweep",
     "Turn",
+    "axis_unit",
     "card",
     "check_packages",
     "find_turn",
@@ -49,8 +50,8 @@ __all__ = [
     "render_page",
     "render_sections",
     "render_short",
-    "render_sweep",
     "render_text",
+    "styled",
     "sureness",
     "svg",
     "workload_line",

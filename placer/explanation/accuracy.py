@@ -69,16 +69,16 @@ def usual_error(prediction: Prediction) -> UsualError:
     provenance, fit = prediction.provenance, prediction.priced.fit
     held_out = None if fit is None or provenance != "calibrated" else fit.interval.get("held_out")
     if held_out is not None:
-        own = math.expm1(held_out)
-        return UsualError(None, (own, own), ("steps held out of the calibration",))
-    found: tuple[Record, ...]
+        share = math.expm1(held_out)
+        return UsualError(None, (share, share), ("steps held out of the calibration",))
+    records: tuple[Record, ...]
     if is_cpu(prediction.device):
-        found = CALIBRATED_CPU if provenance == "calibrated" else ESTIMATED_CPU
+        records = CALIBRATED_CPU if provenance == "calibrated" else ESTIMATED_CPU
     elif provenance == "calibrated":
-        found = CALIBRATED_GPU
+        records = CALIBRATED_GPU
     elif prediction.bounded_by == "launches":
-        found = HOST_BOUND_GPU
+        records = HOST_BOUND_GPU
     else:
-        found = PUBLISHED_GPU if provenance == "published" else SHEET_GPU
-    medians, most = [record.median for record in found], [record.most for record in found]
-    return UsualError((min(medians), max(medians)), (min(most), max(most)), tuple(record.name for record in found))
+        records = PUBLISHED_GPU if provenance == "published" else SHEET_GPU
+    medians, most = [record.median for record in records], [record.most for record in records]
+    return UsualError((min(medians), max(medians)), (min(most), max(most)), tuple(record.name for record in records))

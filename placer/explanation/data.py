@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, get_type_hints
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from placer.decision import Advice, Decision
 from placer.errors import PlacerError
@@ -180,14 +180,10 @@ class ExplanationData:
         decision = values.pop("decision")
         return {
             "schema": SCHEMA,
-            "workload": values["workload"],
             "choice": decision["device"],
             "confidence": decision["confidence"],
             "reason": decision["reason"],
             "break_even_steps": decision["break_even_steps"],
-            "devices": values["devices"],
-            "layers": values["layers"],
-            "ops": values["ops"],
             "verdict": self.decision.verdict,
             "objective": decision["objective"],
             "threads": decision["threads"],
@@ -204,13 +200,7 @@ class ExplanationData:
         if values.get("schema") != SCHEMA:
             raise PlacerError(f"an explanation of schema {values.get('schema')!r} cannot be read, only {SCHEMA}")
         decision = {**values, "device": values.get("choice"), "thread_options": values.get("thread_counts", ())}
-        kinds = get_type_hints(cls)
         try:
-            read = {
-                row.name: msgspec.convert(values[row.name], kinds[row.name])
-                for row in fields(cls)
-                if row.name in values
-            }
-            return cls(decision=msgspec.convert(decision, Decision), **read)
-        except (msgspec.ValidationError, TypeError) as error:
+            return msgspec.convert({**values, "decision": decision}, cls)
+        except msgspec.ValidationError as error:
             raise PlacerError(f"not a complete explanation: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from placer.decision import JOB, Advice, Table
 from placer.explanation import build
@@ -29,26 +30,19 @@ class Explanation(ExplanationData):
 
         Layers and ops add up to a device's compute component.
         """
-        decision, of_job = table.decide(), table.unit is JOB
-        longest, known = build.longest_part(table, decision.device), build.priced_devices(table)
-        return cls(
-            workload=dict(table.facts),
-            decision=decision,
-            devices=table.costs,
+        rows = cls.of_rows(table)
+        longest, priced = build.longest_part(table, rows.decision.device), build.priced_devices(table)
+        return replace(
+            rows,
             layers=build.layer_rows(table),
             ops=build.op_rows(table),
-            notes=build.notes(table),
-            machine={**table.profile.facts, "here": table.here},
             bottlenecks=tuple(build.bottlenecks(longest)),
-            bounds={device: build.bounds(table, device) for device in known},
+            bounds={device: build.bounds(table, device) for device in priced},
             advice=advice,
-            timeline={} if of_job else build.schedule(longest),
-            parts=build.part_rows(table) if of_job else (),
-            limits={device: build.limits(table, device) for device in known},
-            usual_errors={device: usual_error(longest.predictions[device]) for device in table.costs},
+            timeline={} if table.unit is JOB else build.schedule(longest),
+            limits={device: build.limits(table, device) for device in priced},
             turn=turn,
             measured=measured or {},
-            left_out=table.left_out,
         )
 
     @classmethod

@@ -52,8 +52,8 @@ def tree(rows: Sequence[LayerRow], device: str | None) -> Node:
             node = node.children.setdefault(part, Node(part))
             path.append(node)
         node.own = node.own or Node("(itself)")
-        for each in (*path, node.own):
-            each.add(added, unsure)
+        for ancestor in (*path, node.own):
+            ancestor.add(added, unsure)
     return root
 
 
@@ -92,8 +92,8 @@ def _merged(run: Sequence[Node]) -> Node:
     for node in run:
         merged.add(node.seconds, node.guessed)
     merged.children = {name: _merged([node.children[name] for node in run]) for name in first.children}
-    own = [node.own for node in run if node.own]
-    merged.own = _merged(own) if own else None
+    issued = [node.own for node in run if node.own]
+    merged.own = _merged(issued) if issued else None
     return merged
 
 
@@ -118,8 +118,8 @@ def lines(root: Node, small: float, *, add_columns: bool) -> Iterator[Line]:
         for child in node.children.values():
             if share(child) < small:
                 rest.add(child.seconds, child.guessed)
-        own = [node.own] if node.own else []
-        for part in (*large, *(extra for extra in (rest, *own) if any(extra.seconds.values()))):
+        issued = [node.own] if node.own else []
+        for part in (*large, *(extra for extra in (rest, *issued) if any(extra.seconds.values()))):
             yield from walk(_joined(part), depth + 1)
 
     return walk(root, 0)
@@ -128,7 +128,7 @@ def lines(root: Node, small: float, *, add_columns: bool) -> Iterator[Line]:
 def percents(shown: Sequence[Line], columns: Sequence[str]) -> list[int]:
     """Percent of the whole's time in ``columns`` that each row takes. The rows one level below a row add up to it."""
     seconds = [sum(line.node.seconds.get(column, 0.0) for column in columns) for line in shown]
-    found = [100 if seconds and seconds[0] > 0.0 else 0] * len(shown)
+    shares = [100 if seconds and seconds[0] > 0.0 else 0] * len(shown)
     for number, line in enumerate(shown):
         below: list[int] = []
         for other in range(number + 1, len(shown)):
@@ -136,9 +136,9 @@ def percents(shown: Sequence[Line], columns: Sequence[str]) -> list[int]:
                 break
             if shown[other].depth == line.depth + 1:
                 below.append(other)
-        for other, percent in zip(below, whole_percents([seconds[n] for n in below], found[number]), strict=True):
-            found[other] = percent
-    return found
+        for other, percent in zip(below, whole_percents([seconds[n] for n in below], shares[number]), strict=True):
+            shares[other] = percent
+    return shares
 
 
 def _joined(node: Node) -> Node:

@@ -48,7 +48,7 @@ def reason_card(device: str, reason: str) -> str:
 def _bar(explanation: ExplanationData, row: Any, name: str) -> str:
     """A row of the table; times are shares of the longest interval's end."""
     cost, devices = explanation.devices[name], explanation.devices
-    whole = max(each.high for each in devices.values()) or 1.0
+    whole = max(device.high for device in devices.values()) or 1.0
     chosen = name == explanation.decision.device
     low, step, high, reach = (
         f"{100.0 * seconds / whole:.2f}%" for seconds in (cost.low, cost.step_seconds, cost.high, cost.high - cost.low)
@@ -59,10 +59,10 @@ def _bar(explanation: ExplanationData, row: Any, name: str) -> str:
         f'<div style="{_END};left:{low}"></div><div style="{_END};left:{high}"></div>'
     )
     weight = ";font-weight:600" if chosen else ""
-    called, time, told = map(_text, row)
+    called, time, beside = map(_text, row)
     cells = (
         (weight, called), (";text-align:right", time), ("", f'<div style="{_TRACK}">{marks}</div>'),
-        (";opacity:.75", told),
+        (";opacity:.75", beside),
     )  # fmt: skip
     drawn = "".join(f'<td style="{_CELL}{more}">{cell}</td>' for more, cell in cells)
     return f'<tr style="background:none">{drawn}</tr>'

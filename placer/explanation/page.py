@@ -14,7 +14,7 @@ from placer.errors import PlacerError
 from placer.explanation.data import ExplanationData, SpanRow
 from placer.explanation.layers import Node, tree
 from placer.explanation.sections import GUESS, Section, sections, steps
-from placer.explanation.sentences import headings, verdict, workload_line
+from placer.explanation.sentences import details, headings, headline, workload_line
 from placer.explanation.sweep import Sweep, table, turns
 from placer.units import format_seconds
 
@@ -48,8 +48,8 @@ def check_packages() -> None:
             raise PlacerError(f"the html report needs {package}; run: pip install 'torch-placer[report]'")
 
 
-def render_page(headline: str, details: Sequence[str], workload: str, sections: Sequence[Section], **more: Any) -> str:
-    """The page; ``more`` are the steps of the devices and the icicles of an explanation.
+def render_page(answer: str, below: Sequence[str], workload: str, sections: Sequence[Section], **more: Any) -> str:
+    """The page, with lines ``below`` its answer; ``more`` are an explanation's steps of the devices and icicles.
 
     Raises PlacerError without jinja2 or vl-convert.
     """
@@ -61,7 +61,7 @@ def render_page(headline: str, details: Sequence[str], workload: str, sections: 
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     page = environment.get_template("page.html.j2").render(
-        {"steps": Section(""), "icicles": [], **more}, headline=headline, details=details, workload=workload,
+        {"steps": Section(""), "icicles": [], **more}, headline=answer, details=below, workload=workload,
         sections=sections,
     )  # fmt: skip
     return page + "\n"
@@ -82,7 +82,6 @@ def svg(spec: Mapping[str, Any], title: str) -> str:
 
 def render(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
     """An explanation as a page; ``sweep`` adds its plot. Raises PlacerError without jinja2 or vl-convert."""
-    headline, *details = verdict(explanation)
     called = headings(explanation.devices)
     plots = [Section(
         "One step in time",
@@ -93,7 +92,8 @@ def render(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
         plots.append(Section(f"By {sweep.axis}", turns(sweep), [("", _curves(sweep))]))
         plots.append(table(sweep))
     return render_page(
-        headline, details, workload_line(explanation.workload), [*plots, *sections(explanation)],
+        headline(explanation), details(explanation), workload_line(explanation.workload),
+        [*plots, *sections(explanation)],
         steps=steps(explanation) if len(called) > 1 else Section(""),
         icicles=[_icicle(explanation, name, head) for name, head in called.items()] if explanation.layers else [],
     )  # fmt: skip
@@ -126,7 +126,7 @@ def _cells(node: Node, device: str, whole: float, path: str, depth: int, x: floa
 
 def _timeline(device: str, spans: Sequence[SpanRow]) -> str:
     """What the host and the device do within one step."""
-    unit, scale = _unit(max(span.start + span.seconds for span in spans))
+    unit, scale = axis_unit(max(span.start + span.seconds for span in spans))
     values = [
         {"lane": span.lane, "phase": span.phase or "copy or wait", "from": span.start / scale,
          "to": (span.start + span.seconds) / scale,
@@ -150,20 +150,20 @@ def _timeline(device: str, spans: Sequence[SpanRow]) -> str:
     }, f"When a step does what on {device}")  # fmt: skip
 
 
-def _curves(found: Sweep) -> str:
+def _curves(sweep: Sweep) -> str:
     """The curves of all devices with their 90 % intervals on log scales; a rule where the choice turns."""
-    called = found.headings
-    unit, scale = _unit(max(time[0] for name in called for time in found.times(name) if time is not None))
+    called = sweep.headings
+    unit, scale = axis_unit(max(time[0] for name in called for time in sweep.times(name) if time is not None))
     values = [
         {"x": value, "device": called[name], "seconds": time[0] / scale, "low": time[1] / scale,
-         "high": time[2] / scale, "what": f"{name}, {found.named(value)}: {format_seconds(time[0])}"}
+         "high": time[2] / scale, "what": f"{name}, {sweep.named(value)}: {format_seconds(time[0])}"}
         for name in called
-        for value, time in zip(found.rows, found.times(name), strict=True)
+        for value, time in zip(sweep.rows, sweep.times(name), strict=True)
         if time is not None
     ]  # fmt: skip
     x = {"field": "x", "type": "quantitative", "scale": {"type": "log", "nice": False},
-         "axis": {"values": list(found.rows), "labelOverlap": True, "format": ",d"},
-         "title": found.axis}  # fmt: skip
+         "axis": {"values": list(sweep.rows), "labelOverlap": True, "format": ",d"},
+         "title": sweep.axis}  # fmt: skip
     colour = {"field": "device", "type": "nominal", "sort": None,
               "scale": {"domain": list(called.values()),
                         "range": list(DEVICE_COLOURS[: len(called)])}}  # fmt: skip
@@ -171,9 +171,9 @@ def _curves(found: Sweep) -> str:
         "type": "quantitative",
         "scale": {"type": "log"},
         "axis": {"tickCount": 5},
-        "title": f"{unit} in all" if found.in_all else f"{unit} of {'the job' if found.part else 'a step'}",
+        "title": f"{unit} in all" if sweep.in_all else f"{unit} of {'the job' if sweep.part else 'a step'}",
     }
-    turning = [{"x": found.turn(value) or value} for value, _ in found.crossovers()[1:]]
+    turning = [{"x": sweep.turn(value) or value} for value, _ in sweep.crossovers()[1:]]
     layers: list[dict[str, Any]] = [
         {"mark": {"type": "area", "opacity": 0.2}, "encoding": {"x": x, "y": {"field": "low", **y},
                                                                "y2": {"field": "high"}, "color": colour}},
@@ -185,12 +185,12 @@ def _curves(found: Sweep) -> str:
          "encoding": {"x": {**x, "field": "x"}}},
     ]  # fmt: skip
     return svg({"data": {"values": values}, "height": 260, "layer": layers if turning else layers[:-1]},
-               f"Time by {found.axis}")  # fmt: skip
+               f"Time by {sweep.axis}")  # fmt: skip
 
 
-def _unit(seconds: float) -> tuple[str, float]:
-    """The unit an axis up to ``seconds`` is read in, and its length in seconds."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+def axis_unit(seconds: float) -> tuple[str, float]:
+    """The unit in which an axis of about ``seconds`` is read, and its length in seconds."""
+    for unit, scale in (("days", 86400.0), ("hours", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3)):
         if seconds >= scale:
             return unit, scale
     return "µs", 1e-6

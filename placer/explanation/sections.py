@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from placer.decision import MANY, TIME, Point, is_cpu, trade
-from placer.explanation.data import ExplanationData
+from placer.explanation.data import ExplanationData, OpRow
 from placer.explanation.layers import gathered, lines, percents, tree
 from placer.explanation.sentences import (
     ONE_TIME,
@@ -19,7 +19,6 @@ from placer.explanation.sentences import (
     advice_lines,
     best_own,
     bottleneck_lines,
-    bounds_lines,
     first_step,
     headings,
     kind,
@@ -68,8 +67,8 @@ class Cell(str):
 class Section:
     """A part of a text or a page: words, plots (a heading and an SVG each), a table, a list, and words below them.
 
-    Only a page has words above and plots. ``strong`` rows of the table are bold. ``taken`` is about how many characters
-    of a line the table needs beside its bars. Words stand in the columns ``left``, and in a ``wordy`` table's last.
+    Only a page has words above and plots. ``strong`` rows of the table are bold. Words stand in the columns ``left``,
+    and in a ``wordy`` table's last.
     """
 
     title: str
@@ -82,7 +81,6 @@ class Section:
     left: Sequence[int] = ()
     items: Sequence[str] = ()
     after: Sequence[str] = ()
-    taken: int = 0
 
 
 def sections(explanation: ExplanationData) -> Iterator[Section]:
@@ -96,11 +94,10 @@ def sections(explanation: ExplanationData) -> Iterator[Section]:
     yield _threads(explanation)
     if explanation.devices:
         on_cpu = [is_cpu(name) for name in explanation.devices]
-        told = [*([_DISPATCH] if any(on_cpu) else []), *([] if all(on_cpu) else [_WAITING])]
-        yield Section("", after=[*told, *bounds_lines(explanation)])
+        yield Section("", after=[*([_DISPATCH] if any(on_cpu) else []), *([] if all(on_cpu) else [_WAITING])])
     cells = [cell for section in body for row in section.rows for cell in row]
     yield Section("", after=[_MARKED] if any(isinstance(cell, Cell) and cell.guess for cell in cells) else [])
-    yield Section("", after=legend(explanation.devices))
+    yield Section("", after=legend(explanation.devices.values()))
     yield Section("Where most of it goes", items=bottleneck_lines(explanation))
     yield Section("What would make it faster", items=advice_lines(explanation))
     yield Section("Notes", items=explanation.notes)
@@ -118,11 +115,6 @@ def time_cell(seconds: float, unsure: float, whole: float | None = None, number:
     return cell
 
 
-def _columns_width(names: Sequence[str]) -> int:
-    """Characters that columns of times under these names take, with the blanks between them."""
-    return sum(max(13, len(name) + 4) for name in names)
-
-
 def steps(explanation: ExplanationData) -> Section:
     """One row per device, its step as a bar on a common scale, and its 90 % interval, or that it has too little memory.
 
@@ -134,18 +126,18 @@ def steps(explanation: ExplanationData) -> Section:
     called, thought = headings(explanation.devices), absent(explanation.devices)
     rows = []
     for number, (name, row) in enumerate(explanation.devices.items()):
-        told = format_interval(row.low, row.high, row.step_seconds)
+        beside = format_interval(row.low, row.high, row.step_seconds)
         if not row.fits:
-            told = f"does not fit: needs {format_bytes(row.peak_memory_bytes)}"
+            beside = f"does not fit: needs {format_bytes(row.peak_memory_bytes)}"
         elif len(thought) > 1 and name in thought:
-            own = explanation.devices[best_own(explanation)]
-            faster = own.seconds / row.seconds
-            told += f"  {format_ratio(faster)} as fast" if faster >= 0.1 else f"  {format_ratio(1.0 / faster)} as long"
-            told += "" if row.total_seconds is None else " in all"
-        rows.append([called[name], time_cell(row.step_seconds, 0.0, longest, number), told])
+            best = explanation.devices[best_own(explanation)]
+            faster = best.seconds / row.seconds
+            slower = f"  {format_ratio(1.0 / faster)} as long"
+            beside += f"  {format_ratio(faster)} as fast" if faster >= 0.1 else slower
+            beside += "" if row.total_seconds is None else " in all"
+        rows.append([called[name], time_cell(row.step_seconds, 0.0, longest, number), beside])
     strong = [number for number, name in enumerate(explanation.devices) if name == explanation.decision.device]
-    taken = 14 + max(map(len, called.values())) + max(len(row[-1]) for row in rows)
-    return Section("", rows=rows, strong=strong, wordy=True, taken=taken)
+    return Section("", rows=rows, strong=strong, wordy=True)
 
 
 def _costs(explanation: ExplanationData) -> Section:
@@ -193,11 +185,7 @@ def _job(explanation: ExplanationData) -> Section:
             for number, (name, whole) in enumerate(explanation.devices.items())
         ]
         rows.append([part.name, f"{part.count:,g}", *times, f"{fastest} ({bound})" if bound else fastest])
-    labels, longest = (max(len(row[column]) for row in rows) for column in (0, -1))
-    return Section(
-        "Parts of the job", heads=["part", "steps", *called, "fastest on"], rows=rows,
-        taken=labels + _columns_width([*called, "steps"]) + longest + 2,
-    )  # fmt: skip
+    return Section("Parts of the job", heads=["part", "steps", *called, "fastest on"], rows=rows)
 
 
 def _layers(explanation: ExplanationData) -> Section:
@@ -229,10 +217,7 @@ def _layers(explanation: ExplanationData) -> Section:
             row.append(time_cell(seconds.get(name, 0.0), unsure.get(name, 0.0), whole.get(name, 0.0), number))
         rows.append([*row, f"{percent}%"])
     shares = f"; shares of {of}" if len(devices) > 1 else ""
-    return Section(
-        f"Layers (a layer includes those below it{shares})", heads=["layer", *heads, "share"], rows=rows,
-        taken=max(len(row[0]) for row in rows) + _columns_width(heads) + 8,
-    )  # fmt: skip
+    return Section(f"Layers (a layer includes those below it{shares})", heads=["layer", *heads, "share"], rows=rows)
 
 
 def _families(explanation: ExplanationData) -> Section:
@@ -240,33 +225,33 @@ def _families(explanation: ExplanationData) -> Section:
     devices = list(explanation.devices)
     if not explanation.ops or not devices:
         return Section("")
-    totals = {name: sum(row.devices.get(name, 0.0) for row in explanation.ops) for name in devices}
-    families: dict[str, list[float]] = {}
-    for row in explanation.ops:
-        sums = families.setdefault(row.family, [0.0] * len(devices))
-        for number, name in enumerate(devices):
-            sums[number] += row.devices.get(name, 0.0)
-    limits = [SMALL * totals[name] for name in devices]
-    large = {f for f, sums in families.items() if any(s >= least > 0.0 for s, least in zip(sums, limits, strict=True))}
-    names = {family: {family} for family in sorted(families, key=lambda f: -max(families[f])) if family in large}
-    if len(large) < len(families):
-        names["(other families)"] = set(families) - large
+    by_family: dict[str, list[OpRow]] = {}
+    for op in explanation.ops:
+        by_family.setdefault(op.family, []).append(op)
+    totals = {name: _seconds(explanation.ops, name) for name in devices}
+    large: dict[str, list[OpRow]] = {}
+    small: list[OpRow] = []
+    for family, ops in sorted(by_family.items(), key=lambda item: -max(_seconds(item[1], name) for name in devices)):
+        if any(_seconds(ops, name) >= SMALL * totals[name] > 0.0 for name in devices):
+            large[family] = ops
+        else:
+            small += ops
     rows: list[list[str]] = []
-    for label, members in names.items():
-        ops = [row for row in explanation.ops if row.family in members]
-        cells: list[str] = [label, f"{sum(row.count for row in ops):,}"]
+    for label, ops in [*large.items(), *([("(other families)", small)] if small else [])]:
+        cells: list[str] = [label, f"{sum(op.count for op in ops):,}"]
         share = 0.0
         for number, name in enumerate(devices):
-            seconds = sum(row.devices.get(name, 0.0) for row in ops)
-            doubt = sum(row.guessed.get(name, 0.0) for row in ops)
+            seconds, doubt = _seconds(ops, name), sum(op.guessed.get(name, 0.0) for op in ops)
             share = max(share, doubt / seconds if seconds else 0.0)
             cells.append(time_cell(seconds, doubt, totals[name], number))
         rows.append([*cells, f"{share:.0%}" if share >= 0.005 else "-"])
     called = list(headings(explanation.devices).values())
-    return Section(
-        "Operators", heads=["family", "calls", *called, "unbacked"], rows=rows,
-        taken=max(map(len, names)) + 11 + _columns_width(called) + 11,
-    )  # fmt: skip
+    return Section("Operators", heads=["family", "calls", *called, "unbacked"], rows=rows)
+
+
+def _seconds(ops: Sequence[OpRow], device: str) -> float:
+    """What these take together on a device."""
+    return sum(op.devices.get(device, 0.0) for op in ops)
 
 
 def _made_of(explanation: ExplanationData) -> Section:
@@ -296,16 +281,13 @@ def _made_of(explanation: ExplanationData) -> Section:
         rows.append(["bounded by", *(cost.bounded_by or "-" for cost in costs)])
     memory = [format_bytes(cost.peak_memory_bytes) + ("" if cost.fits else " (too much)") for cost in costs]
     rows.append(["needs memory", *memory])
-    rows.append(["numbers", *(kind(name, cost.provenance) for name, cost in devices.items())])
+    rows.append(["numbers", *map(kind, costs)])
     rests = [whole_percents([cost.sources.get(source, 0.0) for source in SOURCES]) for cost in costs]
     for number, source in enumerate(SOURCES):
         if any(shares[number] for shares in rests):
             rows.append([f"  {RESTS[source]}", *(f"{shares[number]}%" if shares[number] else "-" for shares in rests)])
     called = list(headings(devices).values())
-    return Section(
-        f"What {explanation.one} is made of", heads=["", *called], rows=rows, strong=strong,
-        taken=14 + _columns_width(called),
-    )  # fmt: skip
+    return Section(f"What {explanation.one} is made of", heads=["", *called], rows=rows, strong=strong)
 
 
 def _once(cost: Cost, part: str) -> str:
@@ -323,8 +305,8 @@ def _threads(explanation: ExplanationData) -> Section:
     if len(tried) < 2:
         return Section("")
     rows = [
-        [f"{each.threads}", *map(format_seconds, (each.step_seconds, each.low, each.high))] for each in tried
+        [f"{option.threads}", *map(format_seconds, (option.step_seconds, option.low, option.high))] for option in tried
     ]
-    strong = [n for n, each in enumerate(tried) if (decision.device, decision.threads) == ("cpu", each.threads)]
+    strong = [n for n, option in enumerate(tried) if (decision.device, decision.threads) == ("cpu", option.threads)]
     heads = ["threads", "step", "90% from", "90% to"]
     return Section("A step on the CPU by number of threads", heads=heads, rows=rows, strong=strong)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from placer.decision import ABOUT_THE_SAME, TIE, is_cpu
@@ -21,25 +21,25 @@ _MEANING = {
 }
 
 
-def kind(name: str, provenance: str) -> str:
+def kind(cost: Cost) -> str:
     """What a device's numbers rest on, in a word: its provenance; of a CPU that was not calibrated, ``estimated``."""
-    return _ESTIMATED if is_cpu(name) and provenance != "calibrated" else provenance
+    return _ESTIMATED if is_cpu(cost.device) and cost.provenance != "calibrated" else cost.provenance
 
 
-def kind_mark(name: str, provenance: str) -> str:
+def kind_mark(cost: Cost) -> str:
     """The mark of what a device's numbers rest on; "" of a calibrated one."""
-    return MARKS.get(kind(name, provenance), "")
+    return MARKS.get(kind(cost), "")
 
 
 def headings(devices: Mapping[str, Cost]) -> dict[str, str]:
     """What each device is called above its numbers: its name, with the mark of what these rest on."""
-    return {name: f"{name} {kind_mark(name, row.provenance)}".rstrip() for name, row in devices.items()}
+    return {name: f"{name} {kind_mark(cost)}".rstrip() for name, cost in devices.items()}
 
 
-def legend(devices: Mapping[str, Cost]) -> list[str]:
+def legend(costs: Iterable[Cost]) -> list[str]:
     """One line for each mark that stands somewhere."""
-    found = {kind(name, row.provenance) for name, row in devices.items()}
-    return [f"{MARKS[what]} {meaning}" for what, meaning in _MEANING.items() if what in found]
+    bases = set(map(kind, costs))
+    return [f"{MARKS[basis]} {meaning}" for basis, meaning in _MEANING.items() if basis in bases]
 
 
 #: The part of a step in which an accelerator has nothing to run, as its host is late: its ``dispatch``.
@@ -56,36 +56,28 @@ RESTS: dict[Source, str] = {
     "calibrated": "calibrated", "published": "published", "extrapolated": "extrapolated", "learnt": "learnt elsewhere",
     "physics": "physics alone", "guess": "guess",
 }  # fmt: skip
-#: What a step is bounded by, in words.
-BOUNDED = {
-    "launches": "starting operations takes longer than running them",
-    "transfer": "most of the time goes into copying batches and outputs",
-    "arithmetic": "most of the time goes into computing",
-    "memory": "most of the time goes into reading and writing memory",
-    "waits": "most of the time goes into waiting for values from the device",
-    "loader": "most of the time goes into waiting for the next batch",
-}
 
 
 def step_parts(explanation: ExplanationData, device: str) -> dict[str, float]:
     """Seconds of a step by part, in the order they are shown; they add up to the step.
 
     Where it is known what the ops' time goes into, those parts replace ``compute``. An accelerator's ``dispatch`` is
-    time that it waits for its host, and is told as that.
+    time that it waits for its host, and is shown as that.
     """
     components = {
         _STARVED if name == "dispatch" and not is_cpu(device) else name: seconds
         for name, seconds in explanation.devices[device].components.items()
     }
-    known = explanation.bounds.get(device) or {}
-    if known:
-        components.pop("compute", None)
-    return {**{name: known.get(name, 0.0) for name in COMPUTE_PARTS if any(known.values())}, **components}
+    compute_parts = explanation.bounds.get(device)
+    if not compute_parts:
+        return components
+    components.pop("compute", None)
+    return {**{name: compute_parts.get(name, 0.0) for name in COMPUTE_PARTS}, **components}
 
 
 def shown_parts(parts: Mapping[str, Mapping[str, float]]) -> list[str]:
     """The names of the parts that take time on some device, in order."""
-    return list(dict.fromkeys(key for found in parts.values() for key, seconds in found.items() if seconds))
+    return list(dict.fromkeys(key for by_part in parts.values() for key, seconds in by_part.items() if seconds))
 
 
 def first_step(row: Cost) -> float | None:
@@ -97,20 +89,11 @@ def first_step(row: Cost) -> float | None:
 _PHASES = {"forward": "forward pass", "loss": "loss", "backward": "backward pass", "optimizer": "update"}
 
 
-def verdict(explanation: ExplanationData) -> list[str]:
-    """The headline (device, how much faster, how sure), then a line each: why, interval, first step, what tips it."""
-    decision = explanation.decision
-    reason = decision.reason.removeprefix(f"{decision.device}: ")
-    lines = [headline(explanation)]
-    if decision.speedup is not None and lines[0] != decision.reason:
-        lines.append(f"{reason[:1].upper()}{reason[1:]}.")
-    chosen = explanation.devices.get(decision.device)
-    if chosen is not None:
-        low, high = format_seconds(chosen.low), format_seconds(chosen.high)
-        lines.append(f"With 90% probability {explanation.one} takes between {low} and {high}.")
+def details(explanation: ExplanationData) -> list[str]:
+    """What the headline leaves out, a line each: the first step, and what would tip a near tie."""
     tips = [f"{row.change} ({row.device})" for row in explanation.advice if row.tips]
     tipping = [f"What would tip it: {', or '.join(tips)}."] if tips else []
-    return [*lines, *_first_step(explanation), *tipping]
+    return [*_first_step(explanation), *tipping]
 
 
 def headline(explanation: ExplanationData) -> str:
@@ -143,16 +126,16 @@ def absent(devices: Mapping[str, Cost]) -> dict[str, str]:
 
     None where there are several machines, or no other devices.
     """
-    found = {name: name.partition("@")[2] for name in devices if "@" in name}
-    return found if len(found) < len(devices) and not any(map(is_cpu, found)) else {}
+    gpus = {name: name.partition("@")[2] for name in devices if "@" in name}
+    return gpus if len(gpus) < len(devices) and not any(map(is_cpu, gpus)) else {}
 
 
 def best_own(explanation: ExplanationData) -> str:
     """The best device of the machine that is compared with: not one that is only thought beside it."""
     decision, called = explanation.decision, absent(explanation.devices)
-    own = {name: row for name, row in explanation.devices.items() if name not in called}
-    fitting = {name: row for name, row in own.items() if row.fits} or own
-    return decision.device if decision.device in own else min(fitting, key=lambda name: fitting[name].seconds)
+    devices = {name: row for name, row in explanation.devices.items() if name not in called}
+    fitting = {name: row for name, row in devices.items() if row.fits} or devices
+    return decision.device if decision.device in devices else min(fitting, key=lambda name: fitting[name].seconds)
 
 
 def spoken(explanation: ExplanationData, device: str) -> str:
@@ -194,8 +177,8 @@ def _beside_absent(explanation: ExplanationData, called: Mapping[str, str]) -> s
         between = f"{least} to {most}" if least != most else most
         end = f"{some} would take {between} as long" if slower else f"{some} would be {between} as fast"
         if ratios[0] >= 1.0 - TIE and ratios[-1] <= 1.0 + TIE:
-            told = f" ({format_ratio(ratios[0])})" if len(called) == 1 else ""
-            end = f"{some} would be {ABOUT_THE_SAME}{told}"
+            by = f" ({format_ratio(ratios[0])})" if len(called) == 1 else ""
+            end = f"{some} would be {ABOUT_THE_SAME}{by}"
     decision, sure = explanation.decision, ""
     if len(rows) == 2 and fitting and decision.confidence is not None and not decision.tie:
         sure = f", {sureness(decision.confidence)} sure"
@@ -213,9 +196,9 @@ def _first_step(explanation: ExplanationData) -> list[str]:
         return []
     later = format_seconds(rows[name].step_seconds)
     guessed = sum(rows[name].one_time[part] for part in rows[name].assumed)
-    told = " (mostly assumed)" if guessed > 0.5 * first else ""
+    assumed = " (mostly assumed)" if guessed > 0.5 * first else ""
     ends = f"; repaid after {repaid:,} {explanation.unit}s." if repaid is not None and repaid > 1 else "."
-    return [f"The first {explanation.unit} on {name} takes {format_seconds(first)}{told}, later ones {later}{ends}"]
+    return [f"The first {explanation.unit} on {name} takes {format_seconds(first)}{assumed}, later ones {later}{ends}"]
 
 
 #: What takes most of a step, by what bounds it: what such a step is called, and what takes the time.
@@ -255,13 +238,6 @@ def turn_line(explanation: ExplanationData) -> str:
     if turn.batch is None:
         return f"{below} at every batch from {turn.smallest:,} to {turn.largest:,}{run}"
     return f"{below} up to a batch of about {round(turn.batch):,}, {above} from there on{run}"
-
-
-def bounds_lines(explanation: ExplanationData) -> list[str]:
-    """One line on what the devices are bounded by; none where that is not known."""
-    found = dict.fromkeys(row.bounded_by for row in explanation.devices.values())
-    told = "; ".join(f"{name}: {BOUNDED[name]}" for name in found if name in BOUNDED)
-    return [f"bounded by {told}."] if told else []
 
 
 def bottleneck_lines(explanation: ExplanationData) -> list[str]:
@@ -323,14 +299,14 @@ def machine_parts(machine: Mapping[str, Any]) -> list[str]:
 
 
 def advice_lines(explanation: ExplanationData) -> list[str]:
-    """One sentence per change that would save time: how much, what, and where it would then run."""
+    """One sentence per change that would save time: what it saves, where it would then run, and how to make it."""
     lines = []
-    for row in explanation.advice:
-        unit = " per row" if row.kind == "batch" else ""
-        told = f"{'~' if row.guess else ''}{row.gain:.0%} less time{unit}"
-        text = f"{told}: {row.change}"
-        text += f" ({format_seconds(row.after)} instead of {format_seconds(row.before)}{unit}"
-        text += f", on {row.device})" if row.device != explanation.decision.device else ")"
-        text += "; this changes the model's results" if row.changes_results else ""
-        lines.append(f"{text}: {row.how}" if row.how else text)
+    for advice in explanation.advice:
+        per_row = " per row" if advice.kind == "batch" else ""
+        saves = f"{advice.change}: {'~' if advice.guess else ''}{advice.gain:.0%} less time{per_row}"
+        times = f"{format_seconds(advice.after)} instead of {format_seconds(advice.before)}"
+        elsewhere = f", on {advice.device}" if advice.device != explanation.decision.device else ""
+        results = "; this changes the model's results" if advice.changes_results else ""
+        how = f": {advice.how}" if advice.how else ""
+        lines.append(f"{saves} ({times}{elsewhere}){results}{how}")
     return lines

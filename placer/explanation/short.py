@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from placer.decision import Advice, is_cpu
+from placer.decision import is_cpu
 from placer.explanation.data import ExplanationData
 from placer.explanation.sections import sections, steps
 from placer.explanation.sentences import (
     absent,
+    advice_lines,
     best_own,
+    details,
     headline,
     kind,
     kind_mark,
     spoken,
     turn_line,
-    verdict,
     where,
     why,
     workload_line,
 )
-from placer.explanation.text import drawn, drawn_table, load_rich, plain, wrapped_lines
+from placer.explanation.text import drawn, drawn_table, plain, styled, wrapped_lines
 from placer.pricing import NOT_PREDICTED
 from placer.printable import printable
 from placer.units import format_seconds
@@ -57,11 +58,8 @@ def render_short(
 
     ``verify`` is what to run to time real steps; "" leaves that out.
     """
-    load_rich()
-    from rich.text import Text
-
     bars = steps(explanation)
-    parts: list[object] = [Text(headline(explanation), style="bold"), ""]
+    parts: list[object] = [styled(headline(explanation), "bold"), ""]
     if bars.rows:
         parts += [drawn_table(bars, width), ""]
     for row in answer_rows(explanation):
@@ -74,11 +72,9 @@ def render_short(
 
 
 def render_text(explanation: ExplanationData, *, width: int = 100, color: bool = False, verify: str = "") -> str:
-    """The short answer, then all that it rests on: the verdict in full, layers, operators, what a step is made of."""
-    load_rich()
-    _, *details = verdict(explanation)
+    """The short answer, then all that it rests on: the first step, layers, operators, what a step is made of."""
     tables = [part for section in sections(explanation) for part in drawn(section, width)]
-    rest = plain([*details, workload_line(explanation.workload), "", *tables], width=width, color=color)
+    rest = plain([*details(explanation), workload_line(explanation.workload), "", *tables], width=width, color=color)
     return render_short(explanation, width=width, color=color, verify=verify) + "\n" + rest
 
 
@@ -93,8 +89,8 @@ def answer_rows(explanation: ExplanationData) -> Iterator[Row]:
     if turn:
         yield Row("turns", turn)
     yield from _rests_on(explanation)
-    if explanation.advice:
-        yield _advice(explanation, explanation.advice[0])
+    for best in advice_lines(explanation)[:1]:
+        yield Row("advice", best)
     if explanation.measured:
         yield _measured(explanation)
 
@@ -110,17 +106,6 @@ def _assumed(explanation: ExplanationData) -> Row:
     first, *others = explanation.workload["inputs"]
     more = f" and {len(others)} more" if others else ""
     return Row("assumes", f"a batch of {first}{more} (--batch sets it)")
-
-
-def _advice(explanation: ExplanationData, best: Advice) -> Row:
-    """A change, what it saves, and how to make it."""
-    per_row = " per row" if best.kind == "batch" else ""
-    saves = f"{best.change}: {'~' if best.guess else ''}{best.gain:.0%} less time{per_row}"
-    times = f"{format_seconds(best.after)} instead of {format_seconds(best.before)}"
-    elsewhere = f", on {best.device}" if best.device != explanation.decision.device else ""
-    results = "; this changes the model's results" if best.changes_results else ""
-    how = f": {best.how}" if best.how else ""
-    return Row("advice", f"{saves} ({times}{elsewhere}){results}{how}")
 
 
 def _why(explanation: ExplanationData) -> Iterator[Row]:
@@ -142,13 +127,13 @@ def _rests_on(explanation: ExplanationData) -> Iterator[Row]:
     """What the numbers rest on, one clause for each kind, and how far such numbers are off."""
     groups: dict[str, list[str]] = {}
     for name, row in explanation.devices.items():
-        groups.setdefault("seen" if NOT_PREDICTED in row.components else kind(name, row.provenance), []).append(name)
+        groups.setdefault("seen" if NOT_PREDICTED in row.components else kind(row), []).append(name)
     clauses = []
     for what, names in groups.items():
         if what == "seen":
             clauses.append(f"real steps, seen {where(explanation)}")
             continue
-        mark = kind_mark(names[0], explanation.devices[names[0]].provenance)
+        mark = kind_mark(explanation.devices[names[0]])
         basis = f"{mark} {_RESTS.get(what, f'a calibration {where(explanation)}')}".strip()
         cpus, gpus = [name for name in names if is_cpu(name)], [name for name in names if not is_cpu(name)]
         off = _off(explanation, cpus or gpus)

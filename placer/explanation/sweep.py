@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
-
-import numpy as np
 
 from placer.decision import Decision, Table
 from placer.explanation.sections import Section
@@ -113,8 +111,12 @@ class Sweep:
         return level(values[index - 1], value, *pairs)
 
     def to_text(self, *, width: int = 100, color: bool = False) -> str:
-        """Text at most ``width`` columns wide."""
-        return render_sweep(self, width=width, color=color)
+        """Text at most ``width`` columns wide: the table, and where the devices take equal time."""
+        levels = [self.turn(value) for value, _ in self.crossovers()[1:]]
+        meetings = [f"Both take equal time at about {self.named(where)}." for where in levels if where is not None]
+        failures = [f"{self.named(value)}: {reason}" for value, reason in self.failed.items()]
+        below = [*legend(self.costs.values()), *meetings, turns(self), *failures]
+        return plain([*drawn(table(self), width), *below], width=width, color=color)
 
     def to_json(self) -> str:
         """Indented JSON, ending in a newline."""
@@ -204,80 +206,3 @@ def _between(low: float, high: float) -> str:
     """An interval, its unit once where both ends have it: ``1.20–1.50 ms``."""
     (a, unit), (b, other) = format_seconds(low).split(" "), format_seconds(high).split(" ")
     return f"{a}–{b} {other}" if unit == other else f"{a} {unit}–{b} {other}"
-
-
-def render_sweep(sweep: Sweep, *, width: int = 100, color: bool = False) -> str:
-    """Text at most ``width`` columns wide: the table, the curves, and where they meet."""
-    levels = [sweep.turn(value) for value, _ in sweep.crossovers()[1:]]
-    meetings = [f"Both take equal time at about {sweep.named(where)}." for where in levels if where is not None]
-    failed = [f"{sweep.named(value)}: {reason}" for value, reason in sweep.failed.items()]
-    parts = [*drawn(table(sweep), width), *_sparklines(sweep), "", *_plot(sweep, width)]
-    return plain([*parts, *legend(sweep.costs), *meetings, turns(sweep), *failed], width=width, color=color)
-
-
-#: Size of the plot in characters, and the marks of the devices in it.
-PLOT_WIDTH, PLOT_HEIGHT = 60, 12
-MARKS = "ox+#"
-_LEVELS = "▁▂▃▄▅▆▇█"
-
-
-def _sparklines(sweep: Sweep) -> list[str]:
-    """A sparkline per device, each on its own scale."""
-    if len(sweep.rows) < 2:
-        return []
-    longest = max(map(len, sweep.headings))
-    lines = []
-    for name in sweep.headings:
-        values = [time[0] if time else 0.0 for time in sweep.times(name)]
-        shown = [value for value in values if value]
-        ends = f"{format_seconds(shown[0])} to {format_seconds(shown[-1])}" if shown else ""
-        lines.append(f"{name:<{longest}}  {sparkline(values)}  {ends}")
-    return lines
-
-
-def sparkline(values: Sequence[float]) -> str:
-    """One character per value, its height on a log scale between the smallest and the largest; a blank for 0."""
-    logs = [math.log(value) for value in values if value > 0.0]
-    if not logs:
-        return " " * len(values)
-    low, span = min(logs), max(logs) - min(logs)
-    top = len(_LEVELS) - 1
-    return "".join(
-        " " if value <= 0.0 else _LEVELS[round((math.log(value) - low) / span * top) if span else 0] for value in values
-    )
-
-
-def _plot(sweep: Sweep, width: int) -> list[str]:
-    """The curves on log scales, and a mark on the axis where the choice turns."""
-    series = {name: [time[0] if time else None for time in sweep.times(name)] for name in sweep.headings}
-    if not 2 <= len(series) <= len(MARKS) or len(sweep.rows) < 2:
-        return []
-    room = min(PLOT_WIDTH, width - 12)
-    seconds = [value for values in series.values() for value in values if value]
-    labels = {0: format_seconds(max(seconds)), PLOT_HEIGHT - 1: format_seconds(min(seconds))}
-    lines = [f"{labels.get(n, ''):>9} │{line}" for n, line in enumerate(curves(series, width=room, height=PLOT_HEIGHT))]
-    values = list(sweep.rows)
-    axis = ["─"] * room
-    for value, _ in sweep.crossovers()[1:]:
-        axis[round(values.index(value) * (room - 1) / (len(values) - 1))] = "┴"
-    first, last = f"{values[0]:,}", f"{values[-1]:,}"
-    lines += [" " * 10 + "└" + "".join(axis), " " * 11 + first + last.rjust(room - len(first))]
-    marks = ", ".join(f"{mark} {name}" for mark, name in zip(MARKS, series, strict=False))
-    return [*lines, f"{'':11}{marks}, * both; ┴ the choice turns", ""]
-
-
-def curves(series: Mapping[str, Sequence[float | None]], *, width: int, height: int) -> list[str]:
-    """Lines of a plot: one of ``MARKS`` per series over evenly spaced columns, the value on a log scale.
-
-    Where two meet, ``*`` stands. The first line is the largest value. No series is empty.
-    """
-    logarithms = [math.log(value) for values in series.values() for value in values if value]
-    low, high = min(logarithms), max(logarithms)
-    grid = [[" "] * width for _ in range(height)]
-    for values, mark in zip(series.values(), MARKS, strict=False):
-        points = {i * (width - 1) / (len(values) - 1): math.log(v) for i, v in enumerate(values) if v}
-        for x, y in enumerate(np.interp(range(width), [*points], [*points.values()], left=np.nan, right=np.nan)):
-            if not np.isnan(y):
-                row = round((high - float(y)) / (high - low) * (height - 1)) if high > low else height // 2
-                grid[row][x] = mark if grid[row][x] in (" ", mark) else "*"
-    return ["".join(row).rstrip() for row in grid]

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Characters of a bar: it is not drawn where there is room for less than the first, and never longer than the second.
 SHORTEST_BAR, LONGEST_BAR = 4, 20
+#: Characters between two columns.
+_BETWEEN = 3
 #: Colours of the devices' bars, in order: terminals show them readably on dark and on light.
 COLOURS = ("cyan", "magenta", "green", "blue")
 #: The blank between a number and its unit: no line ends there.
@@ -35,6 +37,14 @@ def load_rich() -> None:
         import rich.style  # noqa: F401
     finally:
         random.setstate(state)
+
+
+def styled(text: str, style: str = "") -> Text:
+    """A rich text of placer's own: its line ends and brackets stay as they are."""
+    load_rich()
+    from rich.text import Text
+
+    return Text(text, style=style)
 
 
 def plain(parts: Iterable[Any], *, width: int, color: bool = False) -> str:
@@ -66,12 +76,10 @@ def plain(parts: Iterable[Any], *, width: int, color: bool = False) -> str:
 
 def _wrapped(line: str | Text, width: int) -> Text:
     """A line wrapped at spaces; list items hang."""
-    from rich.text import Text
-
     text, style = (line, "") if isinstance(line, str) else (line.plain, line.style)
     hanging = "  " if text.startswith("- ") else ""
     lines = wrapped_lines(text, width, indent=hanging)
-    return Text(printable_text("\n".join(lines)), style=style)
+    return styled(printable_text("\n".join(lines)), str(style))
 
 
 def wrapped_lines(text: str, width: int, *, indent: str = "") -> list[str]:
@@ -84,18 +92,15 @@ def wrapped_lines(text: str, width: int, *, indent: str = "") -> list[str]:
 
 def render_sections(sections: Iterable[Section], *, width: int = 100, color: bool = False) -> str:
     """Sections alone, as text at most ``width`` columns wide."""
-    load_rich()
     return plain([part for section in sections for part in drawn(section, width)], width=width, color=color)
 
 
 def drawn(section: Section, width: int) -> Iterator[Any]:
     """The parts of a section for ``plain``; none where it is empty."""
-    from rich.text import Text
-
     if section.rows:
         yield drawn_table(section, width)
     elif section.items:
-        yield Text(section.title, style="bold")
+        yield styled(section.title, "bold")
     yield from (f"- {line}" for line in section.items)
     yield from section.after
     if section.items or section.after or (section.rows and not section.heads):
@@ -104,11 +109,10 @@ def drawn(section: Section, width: int) -> Iterator[Any]:
 
 def drawn_table(section: Section, width: int) -> Table:
     """The table of a section; beside each column with bars there is one for these, where they have room."""
-    from rich.text import Text
-
     heads = section.heads or [""] * len(section.rows[0])
     barred = [any(getattr(row[n], "share", None) is not None for row in section.rows) for n in range(len(heads))]
-    room = min((width - section.taken) // max(sum(barred), 1) - 3, LONGEST_BAR)
+    taken = sum(max(map(len, column)) + _BETWEEN for column in zip(heads, *section.rows, strict=True))
+    room = min((width - taken) // max(sum(barred), 1) - _BETWEEN, LONGEST_BAR)
     room = 0 if room < SHORTEST_BAR else room
     columns: list[str] = []
     for head, with_bar in zip(heads, barred, strict=True):
@@ -124,7 +128,7 @@ def drawn_table(section: Section, width: int) -> Table:
         for cell, with_bar in zip(row, barred, strict=True):
             cells.append(cell)
             if with_bar and room and isinstance(cell, Cell):
-                cells.append(Text(bar(cell.share or 0.0, room), style=COLOURS[cell.number % len(COLOURS)]))
+                cells.append(styled(bar(cell.share or 0.0, room), COLOURS[cell.number % len(COLOURS)]))
             elif with_bar and room:
                 cells.append("")
         table.add_row(*cells, style="bold" if number in section.strong else "")

@@ -13,13 +13,14 @@ from placer.decision import MANY, without_maker
 from placer.errors import PlacerError
 from placer.explanation import (
     Section,
+    axis_unit,
     kind,
     kind_mark,
     legend,
-    load_rich,
     new_table,
     plain,
     render_page,
+    styled,
     svg,
     workload_line,
 )
@@ -49,7 +50,6 @@ _COLOURS = {
 }  # fmt: skip
 #: Names beside the points, besides those of the Pareto set: more would cover each other.
 _LABELLED = 12
-_UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"), (1e-3, "milliseconds"))
 #: Namespace of labels that node feature discovery sets without further configuration.
 NAMESPACE = "feature.node.kubernetes.io"
 #: Characters that the name of a Kubernetes label has at most, and its value.
@@ -86,10 +86,6 @@ class FleetRow:
         return self.cost.provenance
 
     @property
-    def step_seconds(self) -> float:
-        return self.cost.step_seconds
-
-    @property
     def job_seconds(self) -> float | None:
         """Of all steps, or all repeats of a job, with what is paid once; None where nobody said how many there are."""
         return self.cost.total_seconds
@@ -108,11 +104,6 @@ class FleetRow:
     def dollars(self) -> float | None:
         """Of what counts; None without a price."""
         return self.cost.dollars
-
-    @property
-    def joules(self) -> float | None:
-        """Of what counts, an estimate; None where it is not known."""
-        return self.cost.joules
 
     @property
     def between(self) -> tuple[float, float]:
@@ -179,9 +170,6 @@ class Fleet:
 
     def to_text(self, *, width: int = 100, color: bool = False) -> str:
         """Text at most ``width`` columns wide; with ANSI codes only where ``color`` asks for them."""
-        load_rich()
-        from rich.text import Text
-
         every = _lines(self.rows)
         shown = [row for number, row in enumerate(every) if number < SHOWN or _mark(self, row) == "* "]
         if len(shown) + SHOWN // 4 >= len(every):
@@ -191,12 +179,12 @@ class Fleet:
         table.title, table.padding = None, (0, 1, 0, 0)
         longest = max(len(name) for name, *_ in cells)
         for column, head in zip(table.columns, heads, strict=True):
-            column.header = Text(head)  # some have two lines
+            column.header = styled(head)  # some have two lines
             column.justify = "left" if head.strip() in ("machine", "on", "verdict") else "right"
             column.no_wrap = head != "verdict" and (head.strip() != "machine" or longest <= _LONGEST_NAME)
         for number, row in enumerate(cells):
             table.add_row(*row, style="bold" if self.best and not number else "")
-        parts: list[Any] = [Text(_headline(self), style="bold"), *_details(self), table]
+        parts: list[Any] = [styled(_headline(self), "bold"), *_details(self), table]
         if len(shown) < len(every):
             parts += [f"… and {len(every) - len(shown):,} more (--format json shows all)", ""]
         parts += [*_remarks(self, shown), *(f"- {note}" for note in self.notes)]
@@ -206,17 +194,19 @@ class Fleet:
         """One page without external parts. Raises PlacerError without jinja2 or vl-convert."""
         every = _lines(self.rows)
         heads, rows = _columns(self, every)
-        of = f"a {self.unit}" if self.count is None else _of_how_many(self)
-        title = f"Time and money of {_of_how_many(self)}" if _has_prices(self) else f"Time of {of}"
-        explanation = "Points are times, the lines beside them 90 % intervals."
-        if _has_prices(self):
-            explanation += " The dashed line joins the machines that no other one betters in time and money together."
         heads = [head.replace("\n", " ") for head in heads]
-        return render_page(_headline(self), _details(self), workload_line(self.workload), [
-            Section(title, explanation, plots=[("", _plot(self, every))]),
+        sections = [
             Section("Machines", heads=heads, rows=rows, strong=[0] if self.best else [], wordy=True),
             Section("Notes", items=[*_remarks(self, every), *self.notes]),
-        ])  # fmt: skip
+        ]
+        if _has_prices(self):
+            explanation = (
+                "Points are times, the lines beside them 90 % intervals. "
+                "The dashed line joins the machines that no other one betters in time and money together."
+            )
+            plots = [("", _plot(self, every))]
+            sections.insert(0, Section(f"Time and money of {_of_how_many(self)}", explanation, plots))
+        return render_page(_headline(self), _details(self), workload_line(self.workload), sections)
 
     def to_nfd(self) -> str:
         """Labels for the node that runs it, as a file of node feature discovery's local feature source.
@@ -231,7 +221,7 @@ class Fleet:
         facts = {"device": row.device}
         for key, seconds in zip(("us", "low-us", "high-us"), (row.seconds, *row.between), strict=True):
             facts[key] = str(max(round(seconds * 1e6), 1))
-        facts |= {"numbers": kind(row.device, row.provenance), "fits": str(row.fits).lower()}
+        facts |= {"numbers": kind(row.cost), "fits": str(row.fits).lower()}
         name = _label(str(self.workload.get("target", "model")), LONGEST - len("placer..numbers"))
         lines = [f"# placer: {_what(self)} on {_called(row)}; times in microseconds"]
         lines += [f"{NAMESPACE}/placer.{name}.{key}={_label(value, LONGEST)}" for key, value in facts.items()]
@@ -342,12 +332,12 @@ def _columns(fleet: Fleet, shown: Sequence[FleetRow]) -> tuple[list[str], list[l
     heads += ["90% between", *([f"money{per}"] * priced), *([f"energy ~{per}"] * power), "verdict"]
     cells = []
     for row in shown:
-        name = f"{_mark(fleet, row)}{row.machine} {kind_mark(row.device, row.provenance)}".rstrip()
+        name = f"{_mark(fleet, row)}{row.machine} {kind_mark(row.cost)}".rstrip()
         line = [name, row.device, format_duration(row.seconds), format_interval(*row.between, row.seconds)]
         if priced:
             line.append(_money(fleet, row))
         if power:
-            line.append("-" if row.joules is None else format_joules(row.joules * _many(fleet)))
+            line.append("-" if row.cost.joules is None else format_joules(row.cost.joules * _many(fleet)))
         cells.append([*line, row.verdict])
     return heads, cells
 
@@ -358,44 +348,39 @@ def _remarks(fleet: Fleet, shown: Sequence[FleetRow]) -> list[str]:
     dimensions = ["time", *(["money"] if _has_prices(fleet) else []), *(["energy"] if power else [])]
     if len(dimensions) > 1:
         remarks.append(f"* no other machine is better in {', '.join(dimensions[:-1])} and {dimensions[-1]} together.")
-    remarks += legend({f"{row.device}@{number}": row for number, row in enumerate(shown)})
+    remarks += legend(row.cost for row in shown)
     if power:
         remarks.append("Energy (~) is an estimate from data sheets and predicted use, not a measurement.")
     return remarks
 
 
 def _plot(fleet: Fleet, rows: Sequence[FleetRow]) -> str:
-    """Time against money on log scales, as SVG, without machines that have no price; else time by machine."""
-    priced = _has_prices(fleet)
-    shown = [row for row in rows if row.dollars is not None] if priced else rows[:SHOWN]
-    many = _many(fleet) if priced else 1
-    middle = many * sorted(row.seconds for row in shown)[len(shown) // 2]
-    scale, unit = next(((scale, unit) for scale, unit in _UNITS if middle >= scale), (1e-6, "microseconds"))
+    """Time against money on log scales, as SVG, without machines that have no price."""
+    shown = [row for row in rows if row.dollars is not None]
+    many = _many(fleet)
+    unit, scale = axis_unit(many * sorted(row.seconds for row in shown)[len(shown) // 2])
     values: list[dict[str, Any]] = []
     for number, row in enumerate(shown):
         low, high = row.between
-        money = f", {_money(fleet, row)}" if priced else ""
         values.append({
-            "name": row.machine, "seconds": many * row.seconds / scale, "low": many * low / scale,
-            "high": many * high / scale, "dollars": many * (row.dollars or 0.0), "pareto": priced and row.pareto,
-            "label": row.machine if priced and (row.pareto or number < _LABELLED) else "",
-            "numbers": kind(row.device, row.provenance),
-            "what": f"{row.device} of {row.machine}: {format_duration(many * row.seconds)}{money}",
+            "seconds": many * row.seconds / scale, "low": many * low / scale,
+            "high": many * high / scale, "dollars": many * (row.dollars or 0.0), "pareto": row.pareto,
+            "label": row.machine if row.pareto or number < _LABELLED else "",
+            "numbers": kind(row.cost),
+            "what": f"{row.device} of {row.machine}: {format_duration(many * row.seconds)}, {_money(fleet, row)}",
         })  # fmt: skip
     ends = [value[end] for value in values for end in ("low", "high")]
     x = {"field": "seconds", "type": "quantitative", "title": f"time, {unit}", "axis": {"tickCount": 6},
          "scale": _log(ends)}  # fmt: skip
-    y: dict[str, Any] = {"field": "name", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 240}}
-    if priced:
-        y = {"field": "dollars", "type": "quantitative", "title": "money, dollars",
-             "axis": {"tickCount": 5, "format": "$~g"},
-             "scale": _log([value["dollars"] for value in values])}  # fmt: skip
+    y = {"field": "dollars", "type": "quantitative", "title": "money, dollars",
+         "axis": {"tickCount": 5, "format": "$~g"},
+         "scale": _log([value["dollars"] for value in values])}  # fmt: skip
     used = [name for name in _COLOURS if any(value["numbers"] == name for value in values)]
     colour = {"field": "numbers", "type": "nominal", "sort": None,
               "scale": {"domain": used, "range": [_COLOURS[name] for name in used]}}  # fmt: skip
     return svg({
         "data": {"values": values},
-        "height": 380 if priced else {"step": 24},
+        "height": 380,
         "encoding": {"x": x, "y": y},
         "layer": [
             {"transform": [{"filter": "datum.pareto"}], "encoding": {"order": {"field": "seconds"}},
@@ -407,7 +392,7 @@ def _plot(fleet: Fleet, rows: Sequence[FleetRow]) -> str:
             {"mark": {"type": "text", "align": "left", "dx": 7, "dy": -8, "fontSize": 11, "fill": "currentColor"},
              "encoding": {"text": {"field": "label"}}},
         ],
-    }, f"Time {'against money ' if priced else ''}by machine")  # fmt: skip
+    }, "Time against money by machine")  # fmt: skip
 
 
 def _log(values: Sequence[float]) -> dict[str, Any]:

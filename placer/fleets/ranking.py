@@ -58,12 +58,12 @@ def fleet(
         PlacerError: nothing is called so (ProfileMissing, UnknownGPU), no machine can price it, or the step cannot be
             traced (TraceError).
     """
-    given = (machines,) if isinstance(machines, (Machine, str)) else tuple(machines)
-    for one in given:
-        if not isinstance(one, (Machine, str)):
-            raise TypeError(f"a machine is a placer.Machine, or the name of a profile or a GPU, not {one!r}")
+    several = (machines,) if isinstance(machines, (Machine, str)) else tuple(machines)
+    for machine in several:
+        if not isinstance(machine, (Machine, str)):
+            raise TypeError(f"a machine is a placer.Machine, or the name of a profile or a GPU, not {machine!r}")
     work = work_of(model, batch, **workload)
-    named = [machine_named(one) if isinstance(one, str) else one for one in given]
+    named = [machine_named(machine) if isinstance(machine, str) else machine for machine in several]
     return rank(work, named, objective=objective, target=target)
 
 
@@ -182,7 +182,7 @@ def ranked(
 
 def _amounts(row: FleetRow, objective: str) -> tuple[float, float | None, float | None]:
     """Its seconds and dollars, and its joules where they count."""
-    return row.seconds, row.dollars, row.joules if objective == "energy" else None
+    return row.seconds, row.dollars, row.cost.joules if objective == "energy" else None
 
 
 def _aim(row: FleetRow, objective: str) -> str:
@@ -194,7 +194,7 @@ def _aim(row: FleetRow, objective: str) -> str:
 
 def _amount(row: FleetRow, objective: str) -> float | None:
     """What is compared of a row."""
-    return {"time": row.seconds, "cost": row.dollars, "energy": row.joules}[_aim(row, objective)]
+    return {"time": row.seconds, "cost": row.dollars, "energy": row.cost.joules}[_aim(row, objective)]
 
 
 def _place(row: FleetRow, objective: str) -> tuple[bool, bool, float, float]:

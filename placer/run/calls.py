@@ -71,9 +71,9 @@ class _Descriptor:
         if self.listeners and module is not None:
             frame = sys._getframe(1)
             if frame.f_code is _CALL and _is_outermost(frame) and not recorded():
-                given = frame.f_locals
+                arguments = frame.f_locals
                 for listener in list(self.listeners):
-                    listener.called(module, given["args"], given["kwargs"])
+                    listener.called(module, arguments["args"], arguments["kwargs"])
 
 
 def _is_outermost(call: types.FrameType) -> bool:

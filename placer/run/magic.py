@@ -30,23 +30,23 @@ def load_magic(shell: Any) -> None:
     def placer(line: str, cell: str | None = None) -> None:
         """What the models of all cells so far cost on each device; ``%%placer``: those of this cell."""
         options = ReportOptions(**vars(arguments.parse_argstring(magic, line)))
-        told = session
+        watching = session
         if cell is not None:
-            told = Session(options)
-            told.watch()
+            watching = Session(options)
+            watching.watch()
             try:
                 shell.run_cell(cell)
             finally:
-                told.stop()
-        print(printable_text(told.report(options)), end="")
+                watching.stop()
+        print(printable_text(watching.report(options)), end="")
 
     magic: Any = placer
-    for name, given in (
+    for name, settings in (
         ("--profile", {"metavar": "NAME", "type": _unquoted}),
         ("--what-if", {"metavar": "GPU", "type": _unquoted}),
         ("--explain", {"action": "store_true"}),
     ):  # fmt: skip
-        magic = arguments.argument(name, **given)(magic)
+        magic = arguments.argument(name, **settings)(magic)
     magic = arguments.magic_arguments()(magic)
 
     def look_again(*info: Any) -> None:

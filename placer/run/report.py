@@ -10,15 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from placer import explanation as explaining
 from placer import machine
 from placer.decision import traced_step
 from placer.errors import PlacerError, first_line
-from placer.explanation import Explanation
+from placer.explanation import Explanation, headings, legend, new_table, plain, render_text, styled, sureness
 from placer.pricing import Cost
 from placer.printable import printable
 from placer.question import ask, explained
-from placer.run.watcher import SeenModel
+from placer.run.watcher import WatchedModel
 from placer.tracing import Trace
 from placer.units import format_seconds
 
@@ -32,49 +31,51 @@ WORTH_TELLING = 0.1
 class Answer:
     """What one model would cost on each device; without ``explanation``, ``reason`` says why that is not known."""
 
-    seen: SeenModel
+    watched: WatchedModel
     explanation: Explanation | None = None
     reason: str = ""
 
     @property
     def home(self) -> str:
         """The device it ran on, as explanations name it."""
-        device = torch.device(self.seen.device)
+        device = torch.device(self.watched.device)
         return device.type if device.index in (None, 0) else f"{device.type}:{device.index}"
 
 
-def render(models: Sequence[SeenModel], width: int, profile: Any, what_if: str | None, explain: bool) -> str:
+def render(models: Sequence[WatchedModel], width: int, profile: Any, what_if: str | None, explain: bool) -> str:
     """A table of steps by device and what each model would gain, and every explanation where that was asked for."""
-    explaining.load_rich()
-    answers = [_answer(seen, profile, what_if, explain) for seen in models]
-    found = [answer.explanation for answer in answers if answer.explanation]
-    rows = {name: row for explanation in found for name, row in explanation.devices.items()}
+    answers = [_answer(watched, profile, what_if, explain) for watched in models]
+    explanations = [answer.explanation for answer in answers if answer.explanation]
+    rows = {name: row for explanation in explanations for name, row in explanation.devices.items()}
     parts: list[Any] = [_table(answers, rows)] if rows else []
-    parts += [f"- {_name(answer.seen)}: {line}" for answer in answers for line in _sentences(answer)]
-    if told := explaining.legend(rows):
-        parts += ["", *told]
-    text = explaining.plain(parts, width=width)
-    return text + "".join(f"\n{explaining.render_text(each, width=width)}" for each in found if explain)
+    parts += [f"- {_name(answer.watched)}: {line}" for answer in answers for line in _sentences(answer)]
+    if marks := legend(rows.values()):
+        parts += ["", *marks]
+    text = plain(parts, width=width)
+    if explain:
+        text += "".join(f"\n{render_text(explanation, width=width)}" for explanation in explanations)
+    return text
 
 
-def _answer(seen: SeenModel, profile: Any, what_if: str | None, explain: bool) -> Answer:
+def _answer(watched: WatchedModel, profile: Any, what_if: str | None, explain: bool) -> Answer:
     """Price a step on what a model ran on most. Raises nothing."""
-    if not seen.inputs:
-        return Answer(seen, reason="its inputs were not observed")
-    inputs = seen.usual
+    if not watched.inputs:
+        return Answer(watched, reason="its inputs were not observed")
+    inputs = watched.usual
     if inputs.trace is None or inputs.workload is None:
-        return Answer(seen, reason=inputs.refused or "it was gone before a step of it could be traced")
-    workload = replace(inputs.workload, args=_shapes(inputs.trace), steps=seen.steps or None, data=inputs.data)
-    module = seen.module()
+        return Answer(watched, reason=inputs.refused or "it was gone before a step of it could be traced")
+    workload = replace(inputs.workload, args=_shapes(inputs.trace), steps=watched.steps or None, data=inputs.data)
+    module = watched.module()
     if inputs.plain and module is not None:  # other steps of it, for advice, can be traced
         workload = replace(workload, model=module)
     try:
-        question = ask(traced_step(workload, inputs.trace), profile=profile, what_if=what_if or ())
+        step = traced_step(workload, inputs.trace)
+        question = ask(step, profile=profile, what_if=what_if or ())
         explanation = explained(question, advice=explain)
     except Exception as error:  # noqa: BLE001 - the script has ended well; one model without a price is one line
         kind = "" if isinstance(error, PlacerError) else f"{type(error).__name__}: "
-        return Answer(seen, reason=kind + first_line(error))
-    return Answer(seen, explanation)
+        return Answer(watched, reason=kind + first_line(error))
+    return Answer(watched, explanation)
 
 
 def _shapes(trace: Trace) -> tuple[Tensor, ...]:
@@ -83,38 +84,36 @@ def _shapes(trace: Trace) -> tuple[Tensor, ...]:
 
 
 def _table(answers: Sequence[Answer], rows: dict[str, Cost]) -> Any:
-    from rich.text import Text
-
-    table = explaining.new_table(
-        "placer: a step of each model", ["model", "steps", "ran on", "measured", *explaining.headings(rows).values()]
+    table = new_table(
+        "placer: a step of each model", ["model", "steps", "ran on", "measured", *headings(rows).values()]
     )
     for answer in answers:
-        seen, found = answer.seen, answer.explanation
-        if found is None:
+        watched, explanation = answer.watched, answer.explanation
+        if explanation is None:
             continue
-        workload = found.workload
+        workload = explanation.workload
         doing = f"training, {workload['optimizer']}" if workload["mode"] == "train" else "inference"
         cast = f", {workload['autocast']}" if workload["autocast"] else ""
-        called = Text(f"{printable(_name(seen))}\n  {printable(', '.join(workload['inputs']))}, {doing}{cast}")
-        times = [found.devices[name].step_seconds if name in found.devices else None for name in rows]
-        cells = ["-" if seconds is None else format_seconds(seconds) for seconds in (seen.seconds, *times)]
-        table.add_row(called, f"{seen.steps:,}" if seen.steps else "-", answer.home, *cells)
+        called = styled(f"{printable(_name(watched))}\n  {printable(', '.join(workload['inputs']))}, {doing}{cast}")
+        times = [explanation.devices[name].step_seconds if name in explanation.devices else None for name in rows]
+        cells = ["-" if seconds is None else format_seconds(seconds) for seconds in (watched.seconds, *times)]
+        table.add_row(called, f"{watched.steps:,}" if watched.steps else "-", answer.home, *cells)
     return table
 
 
-def _name(seen: SeenModel) -> str:
-    return seen.name if seen.alike == 1 else f"{seen.name} (one of {seen.alike})"
+def _name(watched: WatchedModel) -> str:
+    return watched.name if watched.alike == 1 else f"{watched.name} (one of {watched.alike})"
 
 
 def _sentences(answer: Answer) -> Iterator[str]:
-    seen, found = answer.seen, answer.explanation
-    if found is None:
+    watched, explanation = answer.watched, answer.explanation
+    if explanation is None:
         yield f"not predicted: {answer.reason}"
         return
-    yield _verdict(answer, found)
-    inside, loop = _seconds_inside(answer, found), median(seen.loop or [0.0])
+    yield _verdict(answer, explanation)
+    inside, loop = _seconds_inside(answer, explanation), median(watched.loop or [0.0])
     if inside is not None and loop > ELSEWHERE * inside:
-        often = f" in {seen.runs_per_step} runs" if seen.runs_per_step > 1 else ""
+        often = f" in {watched.runs_per_step} runs" if watched.runs_per_step > 1 else ""
         yield (
             f"the loop takes {format_seconds(loop)} a step, the model {format_seconds(inside)} of it{often}: the rest "
             "is outside of it (loading, logging, waiting), and no device changes that"
@@ -126,28 +125,28 @@ def _seconds_inside(answer: Answer, explanation: Explanation) -> float | None:
 
     An accelerator may still be at work when the host goes on: there it is at least what was predicted.
     """
-    seen, row = answer.seen, explanation.devices.get(answer.home)
-    if not seen.inside:
+    watched, row = answer.watched, explanation.devices.get(answer.home)
+    if not watched.inside:
         return None
-    measured = median(seen.inside)
+    measured = median(watched.inside)
     if answer.home == "cpu":
         return measured
-    return None if row is None else max(measured, seen.runs_per_step * row.high)
+    return None if row is None else max(measured, watched.runs_per_step * row.high)
 
 
-def _verdict(answer: Answer, found: Explanation) -> str:
+def _verdict(answer: Answer, explanation: Explanation) -> str:
     """Where it finishes first, the times on both sides, how sure that is, and what would be changed."""
-    decision, home, steps = found.decision, answer.home, answer.seen.steps
-    if len(found.devices) < 2:
+    decision, home, steps = explanation.decision, answer.home, answer.watched.steps
+    if len(explanation.devices) < 2:
         return f"{decision.device} is the only device here; --what-if GPU compares it with another"
-    others = {name: row for name, row in found.devices.items() if name != decision.device}
+    others = {name: row for name, row in explanation.devices.items() if name != decision.device}
     other = home if home in others else min(others, key=lambda name: others[name].seconds)
     text = f"about the same on {decision.device}" if decision.tie else f"{decision.device} finishes first"
-    text += f": {_time(found.devices[decision.device])}"
+    text += f": {_time(explanation.devices[decision.device])}"
     text += f" for these {steps:,} steps" if steps else " a step"
     text += f", {_time(others[other])} on {other}"
     if decision.confidence is not None:
-        text += f"; {explaining.sureness(decision.confidence)} sure"
+        text += f"; {sureness(decision.confidence)} sure"
     if decision.device.partition("@")[0] == "cpu" and decision.break_even_steps is not None:
         text += f"; from {decision.break_even_steps:,} steps on, the other way round"
     if not decision.tie and decision.device != home and decision.device in machine.available_devices():
@@ -158,15 +157,15 @@ def _verdict(answer: Answer, found: Explanation) -> str:
 def _time(row: Cost) -> str:
     """Of the run, one-time costs included, or of one step where nobody counted them."""
     once = row.one_time_seconds if row.total_seconds is not None else 0.0
-    told = f" ({format_seconds(once)} of it once)" if once > WORTH_TELLING * row.seconds else ""
-    return format_seconds(row.seconds) + told
+    paid_once = f" ({format_seconds(once)} of it once)" if once > WORTH_TELLING * row.seconds else ""
+    return format_seconds(row.seconds) + paid_once
 
 
 def _line(answer: Answer, device: str) -> str:
     """The line of the script that puts the model there."""
     if device == "cpu":
         return 'device = "cpu", for the model and its batches'
-    trace = answer.seen.usual.trace
+    trace = answer.watched.usual.trace
     batch = () if trace is None else trace.batch
     simple = len(batch) == 1 and "float" in batch[0].dtype
     what = str(batch[0].shape) if simple else "batch"

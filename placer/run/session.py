@@ -91,7 +91,7 @@ class Session:
             return f"{ended}placer: no model ran: a model is an nn.Module with parameters that is called with tensors\n"
         from placer.run.report import render
 
-        return ended + render(self.watcher.models, width, **vars(options))
+        return ended + render(self.watcher.models, width, options.profile, options.what_if, options.explain)
 
     def _start(self) -> None:
         """torch has just been imported by the script."""

@@ -85,13 +85,13 @@ class Step:
 class Trained:
     """What an optimizer trains, and how many steps it has made; ``noticed`` is how many models were known by then."""
 
-    models: list[SeenModel] = field(default_factory=list)
+    models: list[WatchedModel] = field(default_factory=list)
     steps: int = 0
     noticed: int = 0
 
 
 @dataclass
-class SeenModel:
+class WatchedModel:
     """A model, or several of one architecture (``alike``), and what they ran on.
 
     ``module`` is the newest of them, if it still lives. ``inputs`` are by whether gradients were wanted, and the
@@ -161,16 +161,16 @@ class Watcher:
         self._waited = 0.0
         self._process = os.getpid()
         self._busy = threading.Lock()
-        self._known: weakref.WeakKeyDictionary[nn.Module, SeenModel] = weakref.WeakKeyDictionary()
+        self._known: weakref.WeakKeyDictionary[nn.Module, WatchedModel] = weakref.WeakKeyDictionary()
         self._inside: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._number_noticed = 0
         self._trained: weakref.WeakKeyDictionary[torch.optim.Optimizer, Trained] = weakref.WeakKeyDictionary()
-        self._alike: dict[Hashable, SeenModel] = {}
+        self._alike: dict[Hashable, WatchedModel] = {}
         self._counting: Any = None
         self._left = 0
 
     @property
-    def models(self) -> list[SeenModel]:
+    def models(self) -> list[WatchedModel]:
         """In the order in which they were seen first."""
         return list(self._alike.values())
 
@@ -183,8 +183,8 @@ class Watcher:
     def look(self) -> None:
         """Look at the next calls of whole models."""
         if self._counting is not None:
-            for seen in self.models:
-                seen.step = Step()
+            for watched in self.models:
+                watched.step = Step()
             self._left = FIRST_CALLS
             calls.look(self)
 
@@ -222,19 +222,19 @@ class Watcher:
         if isinstance(module, nn.DataParallel):
             module = module.module
         with torch._C.DisableTorchFunction():  # not even a mode of the script's sees that a shape is read
-            seen = self._noticed(module, args, kwargs)
-            if seen is None:
+            watched = self._noticed(module, args, kwargs)
+            if watched is None:
                 return
-            inputs = _inputs(seen, module, args, kwargs)
-        if seen.wants_trace(inputs):
-            self._trace(seen, inputs, module, args, kwargs)
+            inputs = _inputs(watched, module, args, kwargs)
+        if watched.wants_trace(inputs):
+            self._trace(watched, inputs, module, args, kwargs)
         if inputs.learning:
-            seen.step.called = self._now()
-            seen.step.learning += 1
+            watched.step.called = self._now()
+            watched.step.learning += 1
         else:
-            seen.step.others += 1
+            watched.step.others += 1
 
-    def _noticed(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SeenModel | None:
+    def _noticed(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> WatchedModel | None:
         """The model that is called, if it is one of the script's."""
         first = next(tensors((args, kwargs)), None)
         parameter = next(module.parameters(), None)
@@ -246,22 +246,22 @@ class Watcher:
             return None  # one of nn.DataParallel's
         return self._known.get(module) or self._new(module, str(parameter.device))
 
-    def _new(self, module: nn.Module, device: str) -> SeenModel | None:
+    def _new(self, module: nn.Module, device: str) -> WatchedModel | None:
         """A model that was not seen before, or one more of an architecture that was."""
         kind: Any = type(module)
         key = (kind, device, *(_described(name, p) for name, p in module.named_parameters()))
-        seen = self._alike.get(key)
-        if seen is None:
+        watched = self._alike.get(key)
+        if watched is None:
             if len(self._alike) >= MOST_MODELS:
                 self.more = True
                 return None
-            seen = self._alike[key] = SeenModel(type(unwrap(module)).__name__, device, weakref.ref(module))
-        seen.alike += 1
-        seen.module = weakref.ref(module)
-        self._known[module] = seen
+            watched = self._alike[key] = WatchedModel(type(unwrap(module)).__name__, device, weakref.ref(module))
+        watched.alike += 1
+        watched.module = weakref.ref(module)
+        self._known[module] = watched
         self._inside.update(part for part in module.modules() if part is not module)
         self._number_noticed += 1
-        return seen
+        return watched
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -273,9 +273,9 @@ class Watcher:
             if trained is None or not trained.models or self._left > 0:
                 trained = self._look_at_step(optimizer, trained)
             now = self._now()
-            for seen in trained.models:
-                seen.steps += 1
-                seen.ends.append(now)
+            for watched in trained.models:
+                watched.steps += 1
+                watched.ends.append(now)
             trained.steps += 1
         except Exception as error:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
             self.end(f"{type(error).__name__}: {first_line(error)}")
@@ -289,36 +289,36 @@ class Watcher:
             self.look()
         if not trained.models and trained.noticed < self._number_noticed:
             self._match(optimizer, trained)
-        for seen in trained.models:
-            self._time_inside(seen)
+        for watched in trained.models:
+            self._time_inside(watched)
         return trained
 
     def _match(self, optimizer: torch.optim.Optimizer, trained: Trained) -> None:
         """Find the models that an optimizer trains."""
         trained.noticed = self._number_noticed
         parameters = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        for module, seen in list(self._known.items()):
+        for module, watched in list(self._known.items()):
             if parameters.isdisjoint(map(id, module.parameters())):
                 continue
-            trained.models.append(seen)
-            seen.steps += trained.steps
-            if seen.optimizer is None:  # it was not there when the model was called
-                seen.optimizer = weakref.ref(optimizer)
-                for inputs in seen.inputs.values():
+            trained.models.append(watched)
+            watched.steps += trained.steps
+            if watched.optimizer is None:  # it was not there when the model was called
+                watched.optimizer = weakref.ref(optimizer)
+                for inputs in watched.inputs.values():
                     if inputs.learning:
                         inputs.trace, inputs.refused = None, ""
 
-    def _time_inside(self, seen: SeenModel) -> None:
+    def _time_inside(self, watched: WatchedModel) -> None:
         """How much of the step that has just ended went by in the model, where all of it was looked at."""
-        step, seen.step = seen.step, Step()
+        step, watched.step = watched.step, Step()
         if self._left <= 0:
             return
-        seen.looked_steps += 1
-        if seen.ends and step.called is not None and not step.others:
+        watched.looked_steps += 1
+        if watched.ends and step.called is not None and not step.others:
             now = self._now()
-            whole = now - seen.ends[-1]
-            seen.loop.append(whole)
-            seen.inside.append(min(step.learning * (now - step.called), whole))
+            whole = now - watched.ends[-1]
+            watched.loop.append(whole)
+            watched.inside.append(min(step.learning * (now - step.called), whole))
 
     def _now(self) -> float:
         """The time, as it would be if nobody had traced."""
@@ -327,15 +327,15 @@ class Watcher:
     # --- traces -------------------------------------------------------------------------------------------------------
 
     def _trace(
-        self, seen: SeenModel, inputs: Inputs, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, watched: WatchedModel, inputs: Inputs, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Trace a step of a model on what it is called with. Raises nothing of the step's."""
         began = self._clock()
         optimizer: Any = None
         if inputs.learning:
-            optimizer = seen.optimizer() if seen.optimizer is not None else _optimizer_of(module)
+            optimizer = watched.optimizer() if watched.optimizer is not None else _optimizer_of(module)
             if optimizer is not None:
-                seen.optimizer, optimizer = weakref.ref(optimizer), _part_for(optimizer, module)
+                watched.optimizer, optimizer = weakref.ref(optimizer), _part_for(optimizer, module)
         workload = Workload(
             model=module, modules=(module,), args=args, kwargs=kwargs, autocast=inputs.autocast,
             mode="train" if inputs.learning else "infer", optimizer=optimizer or ("adam" if inputs.learning else None),
@@ -345,7 +345,7 @@ class Watcher:
         except TraceError as error:
             inputs.refused = first_line(error)
         inputs.workload = replace(
-            workload, model=_Named(seen.name), modules=(), args=(), kwargs={}, optimizer=workload.optimizer_name
+            workload, model=_Named(watched.name), modules=(), args=(), kwargs={}, optimizer=workload.optimizer_name
         )
         self._waited += self._clock() - began
 
@@ -371,23 +371,23 @@ def _described(name: str, parameter: nn.Parameter) -> Hashable:
     return name, None if is_lazy(parameter) else parameter.shape, parameter.dtype, parameter.requires_grad
 
 
-def _inputs(seen: SeenModel, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
+def _inputs(watched: WatchedModel, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     """Those of a call, counted."""
     batch = list(tensors((args, kwargs)))
     first = batch[0]
-    trains = module.training or seen.steps > 0
+    trains = module.training or watched.steps > 0
     learning = trains and torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
     key = (learning, tuple((tensor.shape, tensor.dtype) for tensor in batch))
-    inputs = seen.inputs.get(key)
+    inputs = watched.inputs.get(key)
     if inputs is None:
         kind = first.device.type
         autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         plain = not kwargs and all(isinstance(value, Tensor) for value in args)
-        inputs = seen.inputs[key] = Inputs(learning, autocast, plain)
-    elif seen.last_tensor is not None and seen.last_tensor() is first:
+        inputs = watched.inputs[key] = Inputs(learning, autocast, plain)
+    elif watched.last_tensor is not None and watched.last_tensor() is first:
         inputs.same += 1
     inputs.count += 1
-    seen.last_tensor = weakref.ref(first)
+    watched.last_tensor = weakref.ref(first)
     return inputs
 
 

@@ -51,7 +51,7 @@ def report(run: Run) -> dict[str, Any]:
 def test_a_machine_that_was_never_calibrated(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "\x1b[2J")
     text = run("doctor").stdout
-    assert "profile: missing," in text
+    assert "profile: missing; " in " ".join(text.split())
     assert "\nnext\n- placer calibrate\n" in text
     assert max(map(len, text.splitlines())) <= 100
     assert len(text.splitlines()) <= 24  # one screen
@@ -74,10 +74,10 @@ def test_a_calibrated_machine_and_one_that_changed(run: Run, calibrated: Profile
     assert (found["profile"]["state"], found["devices"][0]["knowledge"]) == ("stale", "published")
     assert found["profile"]["stale"][0].startswith("torch: 1.0 -> ")
     assert found["next"] == ["placer calibrate"]
-    assert "torch: 1.0 -> " in run("doctor").stdout
+    assert "torch: 1.0 -> " in " ".join(run("doctor").stdout.split())
 
 
-def test_the_block_for_bug_reports_holds_what_a_report_needs_and_no_personal_path(
+def test_the_text_holds_what_a_bug_report_needs_and_no_personal_path(
     run: Run, calibrated: Profile, a100: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor.Path, "home", lambda: tmp_path)
@@ -85,10 +85,7 @@ def test_the_block_for_bug_reports_holds_what_a_report_needs_and_no_personal_pat
     profile.save(dataclasses.replace(calibrated, fingerprint={**calibrated.fingerprint, "torch": "1.0"}))
     text = run("doctor").stdout
     assert str(tmp_path) not in text
-    assert doctor.INVITATION in text
-    block = text.partition("```text\n")[2]
-    assert block.endswith("\n```\n")
-    lines = block.removesuffix("```\n").splitlines()
+    lines = text.splitlines()
     assert lines[0].startswith(f"placer {placer.__version__}, Python ")
     assert lines[1].startswith(f"torch {torch.__version__}: ")
     assert any(line.startswith(f"cpu: {machine.cpu_model()}, ") and line.endswith("; estimated") for line in lines)

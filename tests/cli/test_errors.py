@@ -21,8 +21,8 @@ SOURCES = sorted(Path(placer.cli.__file__).parent.glob("*.py"))
 EPYC = ("--profile", "amd-epyc-2-core")
 #: Functions that check, or read, what was typed, beside those called ``check_...`` and ``parse_...``.
 CHECKS = {
-    "example", "found.reshaped", "make_target", "make_workload", "objective_of", "profile.locate", "profile.named_path",
-    "usual_target",
+    "example", "make_target", "make_workload", "objective_of", "priced", "profile.locate", "profile.named_path",
+    "source.reshaped", "usual_target",
 }  # fmt: skip
 
 

@@ -8,8 +8,7 @@ from explained import table_of
 
 from placer.decision import TIME, Objective
 from placer.explanation import Sweep
-from placer.explanation import render_sweep as render
-from placer.explanation.sweep import curves, turns
+from placer.explanation.sweep import turns
 from placer.pricing.prediction import Prediction
 
 Make = Callable[..., Prediction]
@@ -39,18 +38,17 @@ def test_the_choice_turns_where_the_curves_meet(sweep: Sweep) -> None:
 def test_a_tie_is_told_in_the_table_the_sentence_and_json(make_prediction: Make) -> None:
     sweep = swept(make_prediction, (8, 10, 16), 1.02e-3)
     assert turns(sweep) == "cpu first; about the same from batch 10 on; cuda from batch 16 on."
-    text = render(sweep, width=100)
+    text = sweep.to_text(width=100)
     assert "→ about the same" in text
     assert "→ cuda" in text
     assert [row["verdict"] for row in json.loads(sweep.to_json())["rows"]] == ["cpu", "about the same", "cuda"]
     assert turns(Sweep("batch", {10: sweep.rows[10]})) == "about the same at every batch size."
 
 
-def test_sizes_that_fail_are_named_and_one_device_needs_no_plot(sweep: Sweep) -> None:
+def test_sizes_that_fail_are_named(sweep: Sweep) -> None:
     one = {size: table_of({"cpu": row.parts[0].predictions["cpu"]}) for size, row in sweep.rows.items()}
-    text = render(Sweep("batch", one, {2: "does not divide"}), width=80)
+    text = Sweep("batch", one, {2: "does not divide"}).to_text(width=80)
     assert "batch 2: does not divide" in text
-    assert "└" not in text
 
 
 def test_over_steps_the_one_time_cost_counts(make_prediction: Make) -> None:
@@ -64,9 +62,3 @@ def test_over_steps_the_one_time_cost_counts(make_prediction: Make) -> None:
     values = json.loads(sweep.to_json())
     assert (values["sweep"], values["crossovers"][-1]) == ("steps", {"steps": 2048, "choice": "cuda"})
     assert [row["steps"] for row in values["rows"]] == [1, 512, 2048]
-
-
-def test_curves_cross_where_their_values_do_and_bridge_gaps() -> None:
-    drawn = curves({"a": [1.0, 10.0, 100.0], "b": [100.0, 10.0, 1.0]}, width=5, height=3)
-    assert drawn == ["xx oo", "  *", "oo xx"]
-    assert curves({"a": [None, 1.0, None, 1.0, None]}, width=5, height=1) == [" ooo"]

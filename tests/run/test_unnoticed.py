@@ -227,7 +227,7 @@ model(x)
 if pid == 0:
     from placer.run import watcher
     import gc
-    seen = [each for each in gc.get_objects() if type(each) is watcher.SeenModel]
+    seen = [each for each in gc.get_objects() if type(each) is watcher.WatchedModel]
     os.write(writing, str(len(seen)).encode())
     os._exit(0)
 os.waitpid(pid, 0)

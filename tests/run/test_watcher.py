@@ -16,7 +16,7 @@ from torch.optim import optimizer as optimizers
 
 from placer import machine
 from placer.run import watcher as watching
-from placer.run.watcher import FIRST_CALLS, SeenModel, Watcher
+from placer.run.watcher import FIRST_CALLS, WatchedModel, Watcher
 
 
 class Clock:
@@ -45,7 +45,7 @@ def watcher(clock: Clock) -> Iterator[Watcher]:
     assert not optimizers._global_optimizer_post_hooks
 
 
-def shapes(seen: SeenModel) -> list[tuple[int, ...]]:
+def shapes(seen: WatchedModel) -> list[tuple[int, ...]]:
     """Of the inputs that it ran on most."""
     trace = seen.usual.trace
     assert trace is not None
