@@ -77,7 +77,7 @@ class ManyCores:
         """What a bench would have seen of a probe, in ``seconds`` beyond its set-up and warm-up."""
         module = probe.build().train(probe.mode == "train")
         workload = Workload(
-            target=module, modules=(module,), args=probe.example(), kwargs={}, mode=probe.mode, loss=probe.loss,
+            model=module, modules=(module,), args=probe.example(), kwargs={}, mode=probe.mode, loss=probe.loss,
             optimizer=probe.optimizer, data="device",
         )  # fmt: skip
         trace = trace_here(workload)
