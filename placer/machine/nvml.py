@@ -34,7 +34,7 @@ def describe(index: int) -> dict[str, Any] | None:
 
 
 def _facts(handle: Any) -> dict[str, Any]:
-    """What a device tells of itself. Virtual ones, and boards whose memory is the system's, do not answer everything."""
+    """What a device tells of itself. Virtual ones, and those that share the system's memory, leave questions open."""
     name = _ask("nvmlDeviceGetName", handle)
     memory_info = _ask("nvmlDeviceGetMemoryInfo", handle)
     capability = _ask("nvmlDeviceGetCudaComputeCapability", handle)
