@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import msgspec
 
@@ -138,15 +137,6 @@ def named_cores(name: str, count: float | None = None) -> tuple[CpuSheet, int]:
     if not 0.0 < count < math.inf:
         raise ValueError(f"the cores of {name} must be a number above 0, not {count!r}")
     return sheet, math.ceil(count / (1 if instance is None else instance.vcpus_per_core))
-
-
-def sheet_of(facts: Mapping[str, Any]) -> CpuSheet | None:
-    """What is known of the CPU that a machine's fingerprint describes; None where the catalog has none such.
-
-    Hypervisors call many generations by one name (``AMD EPYC``): then family and model say which it is.
-    """
-    name = str(facts.get("cpu") or "")
-    return _called(name) or _called(" ".join((_AFTER.sub("", name), str(facts.get("cpu_version") or ""))))
 
 
 @dataclass(frozen=True, slots=True)

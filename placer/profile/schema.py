@@ -161,9 +161,9 @@ def _encoded_samples(samples: Iterable[Sample]) -> list[_Table]:
     return encoded
 
 
-def _short(values: Iterable[float], digits: int = 6) -> list[float]:
-    """Few significant digits: six are far below the measurement's own noise, and a third of the file."""
-    rounded = (float(f"{value:.{digits}g}") for value in values)
+def _short(values: Iterable[float]) -> list[float]:
+    """Six significant digits, which are far below the measurement's own noise, and a third of the file."""
+    rounded = (float(f"{value:.6g}") for value in values)
     return [int(value) if value.is_integer() and abs(value) < 1e15 else value for value in rounded]
 
 

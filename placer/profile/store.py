@@ -129,9 +129,7 @@ def load(source: str | os.PathLike[str] | None = None, *, samples: bool = True) 
     """
     path, label = locate(source)
     try:
-        if not path.is_file():
-            if path.exists():
-                raise ProfileDamaged(f"{path} is not a file; give a profile written by: placer calibrate")
+        if not path.exists():
             raise ProfileMissing(_missing(source, path))
         data = read_regular(path, MAX_BYTES + 1)
     except OSError as error:
