@@ -51,26 +51,21 @@ class Named:
         try:
             inspect.signature(self.value).bind(*self.args, **kwargs)
         except TypeError as error:
-            raise TargetError(self._refused(error)) from None
+            accepted = ", ".join(self.parameters) or "none"
+            raise TargetError(
+                f"{self.text} needs other arguments ({error}); it takes, as literals in brackets behind it: {accepted}"
+            ) from None
         except ValueError:
             pass  # it has no signature (a builtin): the call shows whether it needs other arguments
         return guarded(lambda: self.value(*self.args, **kwargs), self.text)
 
-    def takes(self, name: str) -> bool:
-        """Whether ``value`` has a parameter of that name."""
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters of ``value``; none of a builtin, which has no signature."""
         try:
-            return name in inspect.signature(self.value).parameters
+            return tuple(inspect.signature(self.value).parameters)
         except (TypeError, ValueError):
-            return False
-
-    def _refused(self, error: TypeError) -> str:
-        parameters = inspect.signature(self.value).parameters.values()
-        if self.written:
-            accepted = ", ".join(each.name for each in parameters) or "none"
-            return f"{self.text} does not call it as it is defined ({error}); its arguments: {accepted}"
-        asked = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        example = ", ".join(f"{each.name}=..." for each in asked)
-        return f"{self.text} needs arguments ({error}); write them behind it, as literals: '{self.text}({example})'"
+            return ()
 
 
 def find(text: str, form: str) -> Named:

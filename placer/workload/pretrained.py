@@ -6,10 +6,9 @@ the names in ``KNOWN``, from the defaults of transformers, else from the network
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,22 +89,23 @@ def build(name: str) -> tuple[nn.Module, tuple[str, ...]]:
     except ImportError as error:
         reason = "" if isinstance(error, ModuleNotFoundError) and error.name == "transformers" else f" ({error})"
         raise TargetError(f"hf:{name} needs transformers{reason}; run: pip install transformers") from error
-    with _quiet():
-        config, notes = _configuration(name, transformers)
-        try:
-            make = _maker(name, config, transformers)
-            with torch.device("meta"):
-                model = make(config)
-            needs = sum(tensor.nbytes for tensor in model.parameters())
-            if needs > SHARE * machine.memory("cpu")[1]:
-                note = f"its weights, {needs / 1e9:,.0f} GB, have no room in this machine's memory, and no values"
-                notes = (*notes, note)
-            else:
-                model = make(config)
-        except TargetError:
-            raise
-        except Exception as error:  # the boundary to the configuration of anybody
-            raise TargetError(f"hf:{name} cannot be built: {type(error).__name__}: {first_line(error)}") from error
+    for package in ("transformers", "huggingface_hub"):  # without the advice that both log
+        logging.getLogger(package).setLevel(logging.ERROR)
+    config, notes = _configuration(name, transformers)
+    try:
+        make = _maker(name, config, transformers)
+        with torch.device("meta"):
+            model = make(config)
+        needs = sum(tensor.nbytes for tensor in model.parameters())
+        if needs > SHARE * machine.memory("cpu")[1]:
+            note = f"its weights, {needs / 1e9:,.0f} GB, have no room in this machine's memory, and no values"
+            notes = (*notes, note)
+        else:
+            model = make(config)
+    except TargetError:
+        raise
+    except Exception as error:  # the boundary to the configuration of anybody
+        raise TargetError(f"hf:{name} cannot be built: {type(error).__name__}: {first_line(error)}") from error
     return model.train(), notes
 
 
@@ -177,20 +177,6 @@ def _read(name: str, transformers: Any, source: str, **options: Any) -> Any:
 
 def _said(error: Exception) -> str:
     return first_line(error).rstrip(".")[:200]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the advice that both packages log."""
-    loggers = [logging.getLogger(name) for name in ("transformers", "huggingface_hub")]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 # --- what a step is given ---------------------------------------------------------------------------------------------

@@ -116,8 +116,8 @@ def _as_model(named: Named) -> nn.Module | Job:
         kind = type(value).__name__
         raise TargetError(f"{named.text} is a {kind}, not an nn.Module, a placer.Job, a class or a factory of one")
     # torchvision downloads the weights of a backbone where it is not told otherwise.
-    bare = named.takes("weights_backbone") and "weights_backbone" not in named.kwargs
-    made = named.call(**({"weights_backbone": None} if bare else {}))
+    bare = "weights_backbone" in named.parameters and "weights_backbone" not in named.kwargs
+    made = named.call(weights_backbone=None) if bare else named.call()
     if not isinstance(made, (nn.Module, Job)):
         raise TargetError(f"{named.text} returned a {type(made).__name__}, not an nn.Module or a placer.Job")
     return made
