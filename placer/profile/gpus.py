@@ -185,13 +185,13 @@ def _slice(sheet: DataSheet, compute: int, memory_gb: int, used: int) -> DataShe
     if not named or not 0 < used <= compute <= whole:
         return None
     shared = {(compute, eighths): sheet.sms * compute // whole}
-    own = _SLICE_SMS.get((sheet.chip, sheet.sms), shared).get((compute, eighths), 0) * used // compute
-    if not own:
+    slice_sms = _SLICE_SMS.get((sheet.chip, sheet.sms), shared).get((compute, eighths), 0) * used // compute
+    if not slice_sms:
         return None
     name = f"{f'{used}c.' if used < compute else ''}{compute}g.{memory_gb}gb"
-    scaled = {field: round(getattr(sheet, field) * own / sheet.sms, 4) for field in _BY_SMS}
+    scaled = {field: round(getattr(sheet, field) * slice_sms / sheet.sms, 4) for field in _BY_SMS}
     return replace(
-        sheet, name=f"{sheet.name} MIG {name}", sms=own, memory_gb=float(memory_gb), **scaled, aliases=(),
+        sheet, name=f"{sheet.name} MIG {name}", sms=slice_sms, memory_gb=float(memory_gb), **scaled, aliases=(),
         bandwidth_gbps=sheet.bandwidth_gbps * eighths / 8, l2_mb=sheet.l2_mb * eighths / 8,
         source=f"{sheet.source}; NVIDIA's MIG user guide, nvidia-smi: shares of SMs, memory and L2",
     )  # fmt: skip
@@ -234,7 +234,7 @@ def find_gpu(name: str, *, memory_bytes: int = 0, sms: int = 0) -> DataSheet:
 
 def reported_gpu(facts: Mapping[str, Any]) -> DataSheet:
     """The data sheet of an accelerator as a machine's fingerprint describes it. Raises UnknownGPU."""
-    memory, sms = (int(facts.get(what) or 0) for what in ("memory_bytes", "sms"))
+    memory, sms = (int(facts.get(name) or 0) for name in ("memory_bytes", "sms"))
     return find_gpu(str(facts.get("name") or ""), memory_bytes=memory, sms=sms)
 
 

@@ -217,9 +217,9 @@ def _profile(document: _Document, *, samples: bool) -> Profile:
         tables = msgspec.json.decode(document.samples, type=list[_Table]) if samples else []
     except msgspec.ValidationError as error:
         raise ValueError(f"samples: {error}") from None
-    found = [sample for i, table in enumerate(tables) for sample in _samples(table, f"samples[{i}]")]
+    measured = [sample for i, table in enumerate(tables) for sample in _samples(table, f"samples[{i}]")]
     return Profile(
-        schema=SCHEMA, created=document.created, fingerprint=document.fingerprint, samples=tuple(found), fits=fits,
+        schema=SCHEMA, created=document.created, fingerprint=document.fingerprint, samples=tuple(measured), fits=fits,
         noise=document.noise, warnings=document.warnings, complete=document.complete, seconds=document.seconds,
         unusable=document.unusable,
     )  # fmt: skip

@@ -138,9 +138,9 @@ def _configuration(name: str, transformers: Any) -> tuple[Any, tuple[str, ...]]:
         return _read(name, transformers, name, local_files_only=True), ()
     except _NotFound:
         pass
-    known = KNOWN.get(_SHORT.get(name, name))
-    if known is not None:
-        config = getattr(transformers, known.config)(**known.changes, architectures=[known.architecture])
+    published = KNOWN.get(_SHORT.get(name, name))
+    if published is not None:
+        config = getattr(transformers, published.config)(**published.changes, architectures=[published.architecture])
         note = f"the configuration of {name} is from the defaults of transformers {transformers.__version__}"
         return config, (f"{note}: its own is not in the cache of Hugging Face",)
     return _read(name, transformers, name, local_files_only=not _answers(name)), ()
@@ -220,25 +220,25 @@ def _example(model: Any, train: bool, shape: tuple[int, ...] | None, dtype: torc
         raise ValueError(f"--batch {typed} does not fit: {name} of {type(model).__name__} is like {like}")
     shape = shape or usual
     assert shape is not None
-    given: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     if name == "input_ids":
         if dtype is not None and (dtype.is_floating_point or dtype.is_complex):
             raise ValueError(f"--batch: {name} are integers, not {dtype}: leave the dtype out")
-        given[name] = _tokens(config, shape, dtype or torch.int64)
+        inputs[name] = _tokens(config, shape, dtype or torch.int64)
         if "attention_mask" in taken:  # as tokenizers give it
-            given["attention_mask"] = torch.ones(shape, dtype=torch.int64)
+            inputs["attention_mask"] = torch.ones(shape, dtype=torch.int64)
     else:
-        given[name] = torch.empty(shape, dtype=dtype or model.dtype, device="meta")
+        inputs[name] = torch.empty(shape, dtype=dtype or model.dtype, device="meta")
     texts = (shape[0], shape[1] if name == "input_ids" else _length(config, "max_target_positions"))
     pictures = getattr(config, "vision_config", None)
     if pictures is not None and "pixel_values" in taken and name == "input_ids":  # pairs of a text and an image
         size = (shape[0], *(_usual_shape("pixel_values", pictures) or ())[1:])
-        given["pixel_values"] = torch.empty(size, dtype=model.dtype, device="meta")
-    own = config.is_encoder_decoder and "decoder_input_ids" in taken
-    labels = _labels(model, taken, texts if own else shape) if train else {}
-    if own and "labels" not in labels:
-        given["decoder_input_ids"] = _tokens(config, texts, torch.int64)
-    return {**given, **labels}
+        inputs["pixel_values"] = torch.empty(size, dtype=model.dtype, device="meta")
+    decodes = config.is_encoder_decoder and "decoder_input_ids" in taken
+    labels = _labels(model, taken, texts if decodes else shape) if train else {}
+    if decodes and "labels" not in labels:
+        inputs["decoder_input_ids"] = _tokens(config, texts, torch.int64)
+    return {**inputs, **labels}
 
 
 def _usual_shape(name: str, config: Any) -> tuple[int, ...] | None:

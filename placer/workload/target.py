@@ -54,13 +54,13 @@ class Target:
 
         Raises ValueError where they are not as many.
         """
-        found = list(tensors((self.args, self.kwargs)))
-        if len(found) != len(shapes):
-            shown = ", ".join(",".join(map(str, tensor.shape)) or "a scalar" for tensor in found)
-            raise ValueError(f"--batch is given {len(shapes)} times, and the program takes {len(found)}: {shown}")
+        inputs = list(tensors((self.args, self.kwargs)))
+        if len(inputs) != len(shapes):
+            shown = ", ".join(",".join(map(str, tensor.shape)) or "a scalar" for tensor in inputs)
+            raise ValueError(f"--batch is given {len(shapes)} times, and the program takes {len(inputs)}: {shown}")
         others = iter([
             torch.empty(shape, dtype=dtype or tensor.dtype, device="meta")
-            for tensor, (shape, dtype) in zip(found, shapes, strict=True)
+            for tensor, (shape, dtype) in zip(inputs, shapes, strict=True)
         ])  # fmt: skip
         args, kwargs = map_nest(
             lambda leaf: next(others) if isinstance(leaf, Tensor) else leaf, (self.args, dict(self.kwargs))
