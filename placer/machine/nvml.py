@@ -14,7 +14,7 @@ from typing import Any
 
 #: Lanes of an SM by compute capability; newer ones have 128.
 _LANES = {"3.5": 192, "3.7": 192, "6.0": 64, "7.0": 64, "7.2": 64, "7.5": 64, "8.0": 64}
-#: ``NVML_CLOCK_SM``: the clock of the multiprocessors.
+#: NVML's number for the clock of the multiprocessors.
 _SM_CLOCK = 1
 
 

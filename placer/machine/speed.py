@@ -121,7 +121,7 @@ def small_network() -> tuple[torch.nn.Module, torch.Tensor]:
         return made
 
     class SmallNetwork(nn.Sequential):
-        """A type of its own, by which others can tell it from a user's model."""
+        """A type of this package, by which ``placer run`` tells it from a user's model."""
 
     model = SmallNetwork(
         linear(_INPUTS, _HIDDEN), nn.ReLU(), linear(_HIDDEN, _HIDDEN), nn.Tanh(), linear(_HIDDEN, 8)

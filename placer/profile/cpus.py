@@ -61,8 +61,8 @@ _NOISE = frozenset(
     ("amd", "apple", "aws", "azure", "microsoft", "google", "nvidia", "intel", "xeon", "platinum", "gold", "silver",
      "epyc", "ryzen", "threadripper", "core", "cpu", "processor", "gen", "generation", "scalable", "the")
 )  # fmt: skip
-#: ``2x``, ``13th Gen``, ``64-Core``, the series before a number (``Ryzen 9 5950X``, ``Core i9-10940X``), and ``PRO``,
-#: AMD's chip for firms; Apple's ``Pro`` is another chip.
+#: ``2x``, ``13th Gen``, ``64-Core``, the series before a number (``Ryzen 9 5950X``, ``Core i9-10940X``), and "PRO",
+#: AMD's chip for firms; Apple's "Pro" is another chip.
 _DROPPED = re.compile(
     r"^\d+ ?x (?=[a-z])|\b\d+(?:st|nd|rd|th) gen\b|\b\d+ core\b|(?:\bultra|\bryzen(?: ai)?) [3579]\b"
     r"|\bi[3579](?= [0-9])|(?<!\bm\d )\bpro\b"

@@ -88,7 +88,7 @@ _MEMORY = re.compile(r"(?<![a-z0-9])(\d{1,4}) ?(?:gb|gib|g)(?![a-z0-9])")
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """A name in parts: ``core`` has to be the same, and what else a name says of a GPU has to agree with it."""
+    """A name in parts: two names of one GPU have the same ``core``, and what else they say agrees with its sheet."""
 
     core: str
     memory_gb: frozenset[int]
@@ -104,6 +104,7 @@ class _Name:
         return sizes and architectures and self.makers <= {sheet.vendor}
 
     def narrows_as(self, alias: _Name) -> bool:
+        """Whether both say the same beside the core."""
         return (self.memory_gb, self.architectures) == (alias.memory_gb, alias.architectures)
 
 
