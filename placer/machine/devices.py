@@ -82,8 +82,9 @@ def _built_for() -> str | None:
     """The kind of accelerator this build of torch knows, present or not."""
     import torch
 
-    found = torch.accelerator.current_accelerator()  # asks no driver, after which no forked process could use CUDA
-    return None if found is None else found.type
+    # Asks no driver, after which no forked process could use CUDA.
+    accelerator = torch.accelerator.current_accelerator()
+    return None if accelerator is None else accelerator.type
 
 
 def normal_device(device: str) -> str:
@@ -101,8 +102,8 @@ def memory(device: str) -> tuple[int, int]:
     kind, index = split_device(device)
     if kind in ("cpu", "mps"):
         return host_memory()
-    if kind == "cuda" and (found := nvml.memory(index)) is not None:
-        return found
+    if kind == "cuda" and (by_nvml := nvml.memory(index)) is not None:
+        return by_nvml
     if device not in available_devices() and f"{kind}:{index}" not in available_devices():
         raise ValueError(f"no device {device!r} here; there is {', '.join(available_devices())}")
     import torch
@@ -118,8 +119,8 @@ def known_free_memory(device: str) -> int | None:
     answer is one of which nothing can be told. Raises ValueError for a device that is not there.
     """
     kind, index = split_device(device)
-    if kind == "cuda" and (found := nvml.memory(index)) is not None:
-        free = found[0]
+    if kind == "cuda" and (by_nvml := nvml.memory(index)) is not None:
+        free = by_nvml[0]
     elif kind in ("cpu", "mps") or has_context(device):
         try:
             free = memory(device)[0]
@@ -211,8 +212,8 @@ def runs_on(capability: str, architectures: Sequence[str]) -> bool:
         if match is None:
             return True  # a name of later versions of CUDA: nothing can be said
         built = int(match[2]), int(match[3])
-        known = built[0] == major or match[1] == "compute"
+        readable = built[0] == major or match[1] == "compute"
         exact = built == (major, minor) or match[4] != "a"
-        if known and exact and built <= (major, minor):
+        if readable and exact and built <= (major, minor):
             return True
     return False

@@ -30,19 +30,19 @@ def fingerprint() -> dict[str, Any]:
     """
     import torch
 
-    found = describe_accelerators()
+    listed = describe_accelerators()
     facts: dict[str, Any] = {
         "cpu": cpu_model(),
         "cpu_version": cpu_version(),
         "cpu_instructions": cpu_instructions(),
         "cores": usable_cores(),
         "memory_bytes": host_memory()[1],
-        "accelerators": found,
+        "accelerators": listed,
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
         "matmul_precision": matmul_precision(),
     }
-    if found:
+    if listed:
         facts["tf32_matmul"], facts["tf32_convolution"], _ = tf32()
     return facts
 
@@ -75,9 +75,9 @@ def matmul_precision() -> str:
 
 def _describe(device: str) -> dict[str, Any]:
     kind, index = split_device(device)
-    known = nvml.describe(index) if kind == "cuda" else None
+    facts = nvml.describe(index) if kind == "cuda" else None
     name = kind if kind != "mps" else cpu_model()
-    return {"device": device, "name": name, "memory_bytes": 0, "driver": "", **(known or {})}
+    return {"device": device, "name": name, "memory_bytes": 0, "driver": "", **(facts or {})}
 
 
 def _tf32(current: object, legacy: object) -> bool:
@@ -116,34 +116,34 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any], calibrated_thre
     Three differences are not staleness: a number of CPU threads within the range that was calibrated, an accelerator
     that is not visible any more (the numbers of the devices left still hold), and a twin of one that was there.
     """
-    found = [
+    changes = [
         f"{label}: {_show(then.get(field))} -> {_show(now.get(field))}"
         for field, label in _PLAIN.items()
         if then.get(field) != now.get(field) and not (field in _OPTIONAL and (field not in then or field not in now))
     ]
     old_memory, new_memory = then.get("memory_bytes"), now.get("memory_bytes")
     if not close(old_memory, new_memory):
-        found.append(f"memory: {_gib(old_memory)} -> {_gib(new_memory)}")
+        changes.append(f"memory: {_gib(old_memory)} -> {_gib(new_memory)}")
     old_threads, new_threads = then.get("threads"), now.get("threads")
     within = False
     if isinstance(new_threads, int) and calibrated_threads:
         within = min(calibrated_threads) <= new_threads <= max(calibrated_threads)
     if old_threads != new_threads and not within:
-        found.append(f"threads: {_show(old_threads)} -> {_show(new_threads)}")
+        changes.append(f"threads: {_show(old_threads)} -> {_show(new_threads)}")
     before = {facts["device"]: facts for facts in then.get("accelerators", ())}
     for facts in now.get("accelerators", ()):
         device = facts["device"]
         old = next((old for old in before.values() if same_kind(old, facts)), before.get(device))
         if old is None:
-            found.append(f"accelerator {device}: none -> {_show(facts.get('name'))}")
+            changes.append(f"accelerator {device}: none -> {_show(facts.get('name'))}")
             continue
-        found += [
+        changes += [
             f"{field} of {device}: {_show(old.get(field))} -> {_show(facts.get(field))}"
             for field in ("name", "driver") if old.get(field) != facts.get(field)
         ]  # fmt: skip
         if not close(old.get("memory_bytes"), facts.get("memory_bytes")):
-            found.append(f"memory of {device}: {_gib(old.get('memory_bytes'))} -> {_gib(facts.get('memory_bytes'))}")
-    return tuple(found)
+            changes.append(f"memory of {device}: {_gib(old.get('memory_bytes'))} -> {_gib(facts.get('memory_bytes'))}")
+    return tuple(changes)
 
 
 def _gib(value: object) -> str:

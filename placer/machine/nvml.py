@@ -8,102 +8,69 @@ two agree where all devices are alike; see ``order_is_known``. With a context th
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-from collections.abc import Callable, Mapping
 from typing import Any
-
-#: What is asked of the library about a device's handle.
-Question = Callable[[Any, Any], Any]
-
-
-def _text(value: str | bytes) -> str:
-    """Older bindings return bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _version(nvml: Any, _: Any) -> tuple[int, int]:
-    version = int(nvml.nvmlSystemGetCudaDriverVersion())
-    return version // 1000, version % 1000 // 10
-
-
-def _memory(nvml: Any, handle: Any) -> tuple[int, int]:
-    info = nvml.nvmlDeviceGetMemoryInfo(handle)
-    return int(info.free), int(info.total)
-
-
-def _throttle(nvml: Any, handle: Any) -> int:
-    reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
-    return int((reasons or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle))
-
 
 #: Lanes of an SM by compute capability; newer ones have 128.
 _LANES = {"3.5": 192, "3.7": 192, "6.0": 64, "7.0": 64, "7.2": 64, "7.5": 64, "8.0": 64}
-
-
-def _capability(nvml: Any, handle: Any) -> str:
-    return "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(handle))
-
-
-def _sms(nvml: Any, handle: Any) -> int:
-    """Streaming multiprocessors of a device; NVML counts their lanes."""
-    return int(nvml.nvmlDeviceGetNumGpuCores(handle)) // _LANES.get(_capability(nvml, handle), 128)
-
-
-#: What a device tells of itself. Boards whose memory is the system's, and virtual ones, do not answer everything.
-FACTS: Mapping[str, Question] = {
-    "name": lambda nvml, handle: _text(nvml.nvmlDeviceGetName(handle)),
-    "memory_bytes": lambda nvml, handle: int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-    "compute_capability": _capability,
-}
-#: What the driver tells, of no device: its own version, that of the newest CUDA it runs, and the number of devices.
-DRIVER: Mapping[str, Question] = {
-    "driver": lambda nvml, _: _text(nvml.nvmlSystemGetDriverVersion()),
-    "cuda": _version,
-    "count": lambda nvml, _: nvml.nvmlDeviceGetCount(),
-}
-#: What changes while a device works. The throttle reasons are NVML's bits.
-CLOCKS: Mapping[str, Question] = {
-    "sm_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-    "power_watts": lambda nvml, handle: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-    "power_limit_watts": lambda nvml, handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
-    "throttle": _throttle,
-}
+#: NVML's number for the clock of the multiprocessors.
+_SM_CLOCK = 1
 
 
 def describe(index: int) -> dict[str, Any] | None:
     """Those known of ``name``, ``memory_bytes``, ``driver``, ``sms`` and ``compute_capability`` of ``cuda:index``."""
-    return _answers(index, {**FACTS, "sms": _sms, "driver": DRIVER["driver"]})
+    handle = _device(index)
+    if handle is None:
+        return None
+    facts = _facts(handle)
+    lanes = _ask("nvmlDeviceGetNumGpuCores", handle)
+    if lanes is not None:
+        facts["sms"] = int(lanes) // _LANES.get(facts.get("compute_capability", ""), 128)
+    driver = _ask("nvmlSystemGetDriverVersion")
+    if driver is not None:
+        facts["driver"] = driver
+    return facts
+
+
+def _facts(handle: Any) -> dict[str, Any]:
+    """What a device tells of itself. Virtual ones, and those that share the system's memory, leave questions open."""
+    name = _ask("nvmlDeviceGetName", handle)
+    memory_info = _ask("nvmlDeviceGetMemoryInfo", handle)
+    capability = _ask("nvmlDeviceGetCudaComputeCapability", handle)
+    facts: dict[str, Any] = {}
+    if name is not None:
+        facts["name"] = name
+    if memory_info is not None:
+        facts["memory_bytes"] = int(memory_info.total)
+    if capability is not None:
+        facts["compute_capability"] = "{}.{}".format(*capability)
+    return facts
 
 
 def cuda_version() -> tuple[int, int] | None:
     """The newest version of CUDA that the driver runs: ``(12, 4)``."""
-    library = _library()
-    return None if library is None else answered(library, None, DRIVER).get("cuda")
+    version = _ask("nvmlSystemGetCudaDriverVersion")
+    return None if version is None else (version // 1000, version % 1000 // 10)
 
 
 def order_is_known() -> bool:
     """Whether NVML and CUDA certainly number the devices alike: in order of the bus, or all of one name."""
-    library = _library()
-    if library is None or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or _context():
+    if os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or _context():
         return True
-    try:
-        handles = map(library.nvmlDeviceGetHandleByIndex, range(library.nvmlDeviceGetCount()))
-        return len({_text(library.nvmlDeviceGetName(handle)) for handle in handles}) <= 1
-    except library.NVMLError:
-        return True
+    return len({_ask("nvmlDeviceGetName", handle) for handle in _handles()}) <= 1
 
 
 def memory(index: int) -> tuple[int, int] | None:
     """(free, total) bytes."""
-    return (_answers(index, {"memory": _memory}) or {}).get("memory")
+    info = _ask("nvmlDeviceGetMemoryInfo", _device(index))
+    return None if info is None else (int(info.free), int(info.total))
 
 
 def utilization(index: int) -> float | None:
     """Share of the last sample period in which a kernel ran, 0 to 1."""
-    busy = {"gpu": lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100}
-    return (_answers(index, busy) or {}).get("gpu")
+    rates = _ask("nvmlDeviceGetUtilizationRates", _device(index))
+    return None if rates is None else float(rates.gpu / 100)
 
 
 def clocks(index: int) -> dict[str, float] | None:
@@ -111,8 +78,19 @@ def clocks(index: int) -> dict[str, float] | None:
 
     The clock of the multiprocessors is that of this moment, the power the mean of up to a second before.
     """
-    known = _answers(index, CLOCKS)
-    return None if known is None else {name: float(value) for name, value in known.items()}
+    handle = _device(index)
+    milliwatts = _ask("nvmlDeviceGetPowerUsage", handle)
+    limit = _ask("nvmlDeviceGetEnforcedPowerLimit", handle)
+    reasons = _ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
+    if reasons is None:  # its older name
+        reasons = _ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    answers = {
+        "sm_mhz": _ask("nvmlDeviceGetClockInfo", handle, _SM_CLOCK),
+        "power_watts": None if milliwatts is None else milliwatts / 1000,
+        "power_limit_watts": None if limit is None else limit / 1000,
+        "throttle": reasons,
+    }
+    return {name: float(value) for name, value in answers.items() if value is not None} or None
 
 
 def describe_driver() -> dict[str, Any]:
@@ -124,14 +102,13 @@ def describe_driver() -> dict[str, Any]:
     library, error = _loaded()
     if library is None:
         return {"error": error}
-    known = answered(library, None, DRIVER)
-    gpus = []
-    for index in range(known.get("count", 0)):
-        gpu = {"name": "", "memory_bytes": 0, "compute_capability": ""}
-        with contextlib.suppress(library.NVMLError):
-            gpu |= answered(library, library.nvmlDeviceGetHandleByIndex(index), FACTS)
-        gpus.append(gpu)
-    return {"driver": known.get("driver", ""), "cuda": ".".join(map(str, known.get("cuda", ()))), "gpus": gpus}
+    version = cuda_version()
+    unknown = {"name": "", "memory_bytes": 0, "compute_capability": ""}
+    return {
+        "driver": _ask("nvmlSystemGetDriverVersion") or "",
+        "cuda": "" if version is None else "{}.{}".format(*version),
+        "gpus": [{**unknown, **_facts(handle)} for handle in _handles()],
+    }
 
 
 def visible_device(index: int, visible: str | None) -> int | str | None:
@@ -151,6 +128,7 @@ def visible_device(index: int, visible: str | None) -> int | str | None:
     return entries[index] if index < len(entries) and not repeated else None
 
 
+@functools.cache
 def _loaded() -> tuple[Any | None, str]:
     """The initialised pynvml; None without the package, the driver or a device, and why."""
     try:
@@ -164,62 +142,53 @@ def _loaded() -> tuple[Any | None, str]:
     return pynvml, ""
 
 
-@functools.cache
-def _library() -> Any | None:
-    return _loaded()[0]
-
-
-def _answers(index: int, questions: Mapping[str, Question]) -> dict[str, Any] | None:
-    """The answers of the device torch calls ``cuda:index``, to those questions that have one; None where none has."""
-    library = _library()
-    if library is None:
+def _ask(question: str, *arguments: Any) -> Any:
+    """What a function of NVML returns; None without the library, an argument, or an answer of the driver or device."""
+    library, _ = _loaded()
+    if library is None or None in arguments:
         return None
     try:
-        handle = _found(library, index)
-    except library.NVMLError:
+        return getattr(library, question)(*arguments)
+    except (library.NVMLError, AttributeError):  # the latter: an older library has no such function
         return None
-    return None if handle is None else answered(library, handle, questions) or None
 
 
-def answered(library: Any, handle: Any, questions: Mapping[str, Question]) -> dict[str, Any]:
-    """The answers to those of several questions that have one."""
-    known: dict[str, Any] = {}
-    for name, question in questions.items():
-        with contextlib.suppress(library.NVMLError, AttributeError):
-            known[name] = question(library, handle)
-    return known
+def _handles() -> list[Any]:
+    """NVML's handles of all devices of the machine, in order of the bus; None for one that does not answer."""
+    return [_ask("nvmlDeviceGetHandleByIndex", number) for number in range(_ask("nvmlDeviceGetCount") or 0)]
 
 
-def _found(library: Any, index: int) -> Any | None:
+def _device(index: int) -> Any | None:
     """NVML's handle of the device torch calls ``cuda:index``."""
     uuid = _uuid(index)
-    handle = None if uuid is None else _handle(library, f"GPU-{uuid}")
+    handle = None if uuid is None else _handle(f"GPU-{uuid}")
     if handle is None:
-        wanted = visible_device(index, os.environ.get("CUDA_VISIBLE_DEVICES"))
-        handle = None if wanted is None else _handle(library, wanted)
-    return None if handle is None else _instance(library, handle)
+        handle = _handle(visible_device(index, os.environ.get("CUDA_VISIBLE_DEVICES")))
+    return None if handle is None else _first_instance(handle)
 
 
-def _handle(library: Any, wanted: int | str) -> Any | None:
-    if isinstance(wanted, int):
-        return library.nvmlDeviceGetHandleByIndex(wanted)
-    if wanted.startswith("MIG-"):
-        return library.nvmlDeviceGetHandleByUUID(wanted)
-    handles = map(library.nvmlDeviceGetHandleByIndex, range(library.nvmlDeviceGetCount()))
-    return next((h for h in handles if _text(library.nvmlDeviceGetUUID(h)).startswith(wanted)), None)
-
-
-def _instance(library: Any, handle: Any) -> Any | None:
-    """The device itself; where it is split (MIG), its first instance, which is all that CUDA then uses of it."""
-    try:
-        if not library.nvmlDeviceGetMigMode(handle)[0]:
+def _handle(device: int | str | None) -> Any | None:
+    """NVML's handle of a device by its number or the start of its UUID."""
+    if isinstance(device, int):
+        return _ask("nvmlDeviceGetHandleByIndex", device)
+    if device is None or device.startswith("MIG-"):
+        return _ask("nvmlDeviceGetHandleByUUID", device)
+    for handle in _handles():
+        if str(_ask("nvmlDeviceGetUUID", handle)).startswith(device):
             return handle
-        count = library.nvmlDeviceGetMaxMigDeviceCount(handle)
-    except (library.NVMLError, AttributeError):  # cannot be split, or is an instance already
+    return None
+
+
+def _first_instance(handle: Any) -> Any | None:
+    """The device itself; where it is split (MIG), its first instance, which is all that CUDA then uses of it."""
+    split = _ask("nvmlDeviceGetMigMode", handle)
+    most = _ask("nvmlDeviceGetMaxMigDeviceCount", handle)
+    if split is None or not split[0] or most is None:  # cannot be split, is not, or is an instance already
         return handle
-    for number in range(count):
-        with contextlib.suppress(library.NVMLError):
-            return library.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
+    for number in range(most):
+        instance = _ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
+        if instance is not None:
+            return instance
     return None
 
 
@@ -231,10 +200,9 @@ def _context() -> bool:
 
 
 def _uuid(index: int) -> str | None:
-    """What CUDA calls the device, without ``GPU-``; None before this process has a context, and in older torch."""
+    """What CUDA calls the device, without ``GPU-``; None before this process has a context."""
     import torch
 
     if not _context() or index >= torch.cuda.device_count():
         return None
-    found = getattr(torch.cuda.get_device_properties(index), "uuid", None)
-    return None if found is None else str(found)
+    return str(torch.cuda.get_device_properties(index).uuid)

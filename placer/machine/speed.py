@@ -121,7 +121,7 @@ def small_network() -> tuple[torch.nn.Module, torch.Tensor]:
         return made
 
     class SmallNetwork(nn.Sequential):
-        """A type of its own, by which others can tell it from a user's model."""
+        """A type of this package, by which ``placer run`` tells it from a user's model."""
 
     model = SmallNetwork(
         linear(_INPUTS, _HIDDEN), nn.ReLU(), linear(_HIDDEN, _HIDDEN), nn.Tanh(), linear(_HIDDEN, 8)
@@ -134,17 +134,17 @@ def small_network() -> tuple[torch.nn.Module, torch.Tensor]:
 
 def _usual(run: Callable[[], object]) -> float:
     """Seconds of ``run()``: the lower quartile, since noise only lengthens."""
-    found = sorted(_times(run))
-    return found[len(found) // 4]
+    in_order = sorted(_times(run))
+    return in_order[len(in_order) // 4]
 
 
 def _times(run: Callable[[], object]) -> list[float]:
     """Seconds of ``run()``, repeated for a while."""
     run()
-    found: list[float] = []
+    seconds: list[float] = []
     end = time.perf_counter() + _SECONDS
-    while not found or time.perf_counter() < end:
+    while not seconds or time.perf_counter() < end:
         started = time.perf_counter()
         run()
-        found.append(time.perf_counter() - started)
-    return found
+        seconds.append(time.perf_counter() - started)
+    return seconds

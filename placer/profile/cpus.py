@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import msgspec
 
@@ -60,13 +59,14 @@ _MAKERS = {
 #: Words that never tell two CPUs of one maker apart.
 _NOISE = frozenset(
     ("amd", "apple", "aws", "azure", "microsoft", "google", "nvidia", "intel", "xeon", "platinum", "gold", "silver",
-     "epyc", "ryzen", "threadripper", "pro", "core", "cpu", "processor", "gen", "generation", "scalable", "the")
+     "epyc", "ryzen", "threadripper", "core", "cpu", "processor", "gen", "generation", "scalable", "the")
 )  # fmt: skip
-#: Apple's ``Pro`` is another chip, AMD's is the same one for firms.
-_APPLE = re.compile(r"\bm\d+ (?:pro|max|ultra)\b")
-#: ``2x``, ``13th Gen``, ``64-Core``, and the series before a number: ``Ryzen 9 5950X``, ``Core i9-10940X``.
-_DROPPED = re.compile(r"^\d+ ?x (?=[a-z])|\b\d+(?:st|nd|rd|th) gen\b|\b\d+ core\b|(?:\bultra|\bryzen(?: ai)?) [3579]\b"
-                      r"|\bi[3579](?= [0-9])")  # fmt: skip
+#: ``2x``, ``13th Gen``, ``64-Core``, the series before a number (``Ryzen 9 5950X``, ``Core i9-10940X``), and "PRO",
+#: AMD's chip for firms; Apple's "Pro" is another chip.
+_DROPPED = re.compile(
+    r"^\d+ ?x (?=[a-z])|\b\d+(?:st|nd|rd|th) gen\b|\b\d+ core\b|(?:\bultra|\bryzen(?: ai)?) [3579]\b"
+    r"|\bi[3579](?= [0-9])|(?<!\bm\d )\bpro\b"
+)
 #: What follows the model: a clock, graphics, a remark.
 _AFTER = re.compile(r"\s(?:@|w/|with\b|\([^()]*\)$).*")
 #: How clouds write sizes.
@@ -94,12 +94,12 @@ def find_cpu(name: str) -> CpuSheet:
     the closest names.
     """
     instance = find_instance(name)
-    found = instance.sheet if instance else _called(name)
-    if found is None:
+    sheet = instance.sheet if instance else _called(name)
+    if sheet is None:
         names = {spelling: [sheet.name for sheet in sheets] for spelling, sheets in _catalog().spelt.items()}
         alike = ", ".join(closest(_spelling(name), names))
         raise UnknownCPU(f"no CPU is called {name!r}" + (f"; the closest are: {alike}" if alike else ""))
-    return found
+    return sheet
 
 
 def find_instance(name: str) -> Instance | None:
@@ -113,13 +113,13 @@ def find_instance(name: str) -> Instance | None:
         return _instance(name, 0)
     called = _AFTER.sub("", name.strip().lower())
     for pattern in (_AWS, _GOOGLE, _AZURE):
-        if found := pattern.match(called):
-            parts = found.groupdict()
+        if match := pattern.match(called):
+            parts = match.groupdict()
             family = parts.get("family") or f"{parts['letters']}{parts['rest']}"
             if family not in catalog.families:
                 return None
-            known = _instance(family, catalog.vcpus.get(called, 0))
-            return known if known.vcpus else replace(known, vcpus=_vcpus(parts, known.vcpus_per_core))
+            instance = _instance(family, catalog.vcpus.get(called, 0))
+            return instance if instance.vcpus else replace(instance, vcpus=_vcpus(parts, instance.vcpus_per_core))
     return None
 
 
@@ -137,15 +137,6 @@ def named_cores(name: str, count: float | None = None) -> tuple[CpuSheet, int]:
     if not 0.0 < count < math.inf:
         raise ValueError(f"the cores of {name} must be a number above 0, not {count!r}")
     return sheet, math.ceil(count / (1 if instance is None else instance.vcpus_per_core))
-
-
-def sheet_of(facts: Mapping[str, Any]) -> CpuSheet | None:
-    """What is known of the CPU that a machine's fingerprint describes; None where the catalog has none such.
-
-    Hypervisors call many generations by one name (``AMD EPYC``): then family and model say which it is.
-    """
-    name = str(facts.get("cpu") or "")
-    return _called(name) or _called(" ".join((_AFTER.sub("", name), str(facts.get("cpu_version") or ""))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +179,8 @@ def _called(name: str) -> CpuSheet | None:
 
 def _spelling(name: str) -> str:
     """What tells one CPU from another: ``Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz`` is ``8375c``."""
-    text = plain(_AFTER.sub("", name.strip()))
-    text = _DROPPED.sub(" ", text)
-    noise = _NOISE - {"pro"} if _APPLE.search(text) else _NOISE
-    return "".join(word for word in text.split() if word not in noise)
+    words = _DROPPED.sub(" ", plain(_AFTER.sub("", name.strip()))).split()
+    return "".join(word for word in words if word not in _NOISE)
 
 
 def _vcpus(size: Mapping[str, str | None], per_core: int) -> int:

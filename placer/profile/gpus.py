@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -72,15 +72,13 @@ _MAKERS = {
 #: Words that never tell two GPUs of one maker apart.
 _NOISE = frozenset(
     ("amd", "apple", "ati", "corporation", "design", "developer", "geforce", "generation", "gpu", "graphics", "grid",
-     "instinct", "intel", "jetson", "kit", "lovelace", "nvgpu", "nvidia", "radeon", "series", "shared", "tesla", "with")
+     "instinct", "intel", "jetson", "kit", "lovelace", "nvgpu", "nvidia", "quadro", "radeon", "series", "shared",
+     "tesla", "with")
 )  # fmt: skip
 #: Other words for one thing.
 _SAME = {"mobile": "laptop", "notebook": "laptop"}
-#: May be left out, but tells GPUs apart where it is given: the Quadro RTX 6000 is not the RTX 6000 Ada.
-_OPTIONAL = "quadro"
-#: What people leave out of the names of consumer cards: ``4090``, ``7900 XTX``, ``A770``.
+#: What people leave out of the names of cards: ``4090``, ``7900 XTX``, ``A770``.
 _SERIES = re.compile(r"^(?:rtx|gtx|rx|arc)(?=[ab]?\d{3,4}(?!\d))")
-_CONSUMER = re.compile(r"\b(?:geforce|radeon|arc)\b", re.IGNORECASE)
 #: What ``nvidia-smi -L`` writes around a name.
 _LISTED = re.compile(r"^\s*GPU \d+:|\(UUID:[^)]*\)")
 #: ``lspci`` writes the chip, then the name in brackets.
@@ -89,86 +87,69 @@ _MEMORY = re.compile(r"(?<![a-z0-9])(\d{1,4}) ?(?:gb|gib|g)(?![a-z0-9])")
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
-    """A name without noise. ``core`` is what remains without memory sizes and architectures, which narrow it down."""
+class _Name:
+    """A name in parts: two names of one GPU have the same ``core``, and what else they say agrees with its sheet."""
 
-    whole: str
     core: str
-    memory_gb: tuple[int, ...]
-    architectures: tuple[str, ...]
-    makers: tuple[str, ...]
+    memory_gb: frozenset[int]
+    architectures: frozenset[str]
+    makers: frozenset[str]
 
-    def by_maker(self, sheet: DataSheet) -> bool:
-        return all(maker == sheet.vendor for maker in self.makers)
-
-    def fits(self, sheet: DataSheet) -> bool:
+    def means(self, sheet: DataSheet, alias: _Name) -> bool:
+        """Whether this may be the GPU of ``sheet``, which has a name ``alias`` with this core."""
         # Of memory that is shared with the host, the sheet has the most there is, unless it is one size of several.
         least = 0.0 if sheet.integrated and not _MEMORY.search(sheet.name.lower()) else sheet.memory_gb - 0.5
-        sizes = all(least <= size <= sheet.memory_gb + 0.5 for size in self.memory_gb)
-        return sizes and self.by_maker(sheet) and all(word == sheet.architecture for word in self.architectures)
+        sizes = all(least <= size <= sheet.memory_gb + 0.5 for size in self.memory_gb - alias.memory_gb)
+        architectures = self.architectures <= {sheet.architecture, *alias.architectures}
+        return sizes and architectures and self.makers <= {sheet.vendor}
+
+    def narrows_as(self, alias: _Name) -> bool:
+        """Whether both say the same beside the core."""
+        return (self.memory_gb, self.architectures) == (alias.memory_gb, alias.architectures)
 
 
-class Names:
-    """The names of a catalog. Of GPUs that share a name, the one that comes first in the catalog has it."""
-
-    def __init__(self, sheets: Iterable[DataSheet]) -> None:
-        sheets = tuple(sheets)
-        self._architectures = frozenset(sheet.architecture for sheet in sheets)
-        self._by_whole: dict[str, DataSheet] = {}
-        self._by_core: dict[str, list[DataSheet]] = {}
-        for sheet in sheets:
-            for name in (sheet.name, *sheet.aliases):
-                self._add(name, sheet)
-
-    def find(self, name: str) -> tuple[DataSheet, ...]:
-        """The GPUs that ``name`` may mean, the one that has it first; of ``MI60 / MI50`` those of either."""
-        bracketed = _BRACKETED.findall(name)
-        for text in (name, *bracketed):
-            either = text.split("/") if text in bracketed or not bracketed else ()
-            found = self._called(text) or [sheet for part in either for sheet in self._called(part)]
-            if found:
-                return tuple(dict.fromkeys(found))
-        return ()
-
-    def _called(self, text: str) -> list[DataSheet]:
-        for spelling in (text, _without(_OPTIONAL, text)):
-            parts = self._parts(spelling)
-            found = [sheet for sheet in self._by_core.get(parts.core, ()) if parts.fits(sheet)]
-            whole = self._by_whole.get(parts.whole)
-            if whole is not None and parts.by_maker(whole):
-                found.insert(0, whole)
-            if found:
-                return found
-        return []
-
-    def closest(self, name: str) -> tuple[str, ...]:
-        """Catalog names that look like ``name``, the most alike first; of names that GPUs share, every one."""
-        names = {core: [sheet.name for sheet in sheets] for core, sheets in self._by_core.items()}
-        return closest(self._parts(name).core, names)
-
-    def _add(self, name: str, sheet: DataSheet) -> None:
-        for text in (name, _without(_OPTIONAL, name)):
-            parts = self._parts(text)
-            series = _SERIES.match(parts.whole) if _CONSUMER.search(sheet.name) else None
-            for dropped in ("", series[0]) if series else ("",):
-                self._by_whole.setdefault(parts.whole.removeprefix(dropped), sheet)
-                sharing = self._by_core.setdefault(parts.core.removeprefix(dropped), [])
-                if sheet not in sharing:
-                    sharing.append(sheet)
-
-    def _parts(self, name: str) -> _Parts:
-        text = plain(name)
-        sizes = tuple(int(size) for size in _MEMORY.findall(text))
-        said = _MEMORY.sub(" ", text).split()
-        words = [_SAME.get(word, word) for word in said if word not in _NOISE]
-        core = "".join(word for word in words if word not in self._architectures)
-        whole = "".join((*words, *(f"{size}gb" for size in sizes)))
-        architectures = tuple(word for word in words if word in self._architectures)
-        return _Parts(whole, core, sizes, architectures, tuple(_MAKERS[word] for word in said if word in _MAKERS))
+def _read(text: str) -> _Name:
+    text = plain(text)
+    words = _MEMORY.sub(" ", text).split()
+    architectures = _architectures().intersection(words)
+    core = "".join(_SAME.get(word, word) for word in words if word not in _NOISE | architectures)
+    sizes = frozenset(int(size) for size in _MEMORY.findall(text))
+    return _Name(core, sizes, architectures, frozenset(_MAKERS[word] for word in words if word in _MAKERS))
 
 
-def _without(word: str, name: str) -> str:
-    return re.sub(rf"\b{word}\b", " ", name, flags=re.IGNORECASE)
+@cache
+def _architectures() -> frozenset[str]:
+    return frozenset(sheet.architecture for sheet in gpus().values())
+
+
+@cache
+def _aliases() -> Mapping[str, list[tuple[_Name, DataSheet]]]:
+    """All names of the catalog by their cores, also by those without a series, in catalog order."""
+    by_core: dict[str, list[tuple[_Name, DataSheet]]] = {}
+    for sheet in gpus().values():
+        for text in (sheet.name, *sheet.aliases):
+            name = _read(text)
+            for core in {name.core, _SERIES.sub("", name.core)}:
+                by_core.setdefault(core, []).append((name, sheet))
+    return by_core
+
+
+def _called(text: str) -> tuple[DataSheet, ...]:
+    """The GPUs that a name may mean, first the one that has it: of several, the one that comes first in the catalog."""
+    name = _read(text)
+    meant = [(alias, sheet) for alias, sheet in _aliases().get(name.core, ()) if name.means(sheet, alias)]
+    meant.sort(key=lambda pair: not name.narrows_as(pair[0]))
+    return tuple(dict.fromkeys(sheet for _, sheet in meant))
+
+
+def _cards(text: str) -> tuple[DataSheet, ...]:
+    """The GPUs that a name may mean, which may stand in brackets; of ``MI60 / MI50`` those of either."""
+    bracketed = _BRACKETED.findall(text)
+    for name in (text, *bracketed):
+        if sheets := _called(name):
+            return sheets
+    either = [name for names in bracketed or [text] for name in names.split("/")]
+    return tuple(dict.fromkeys(sheet for name in either for sheet in _called(name)))
 
 
 #: A slice of a card (MIG) as drivers, Kubernetes and Slurm write it: ``... MIG 3g.20gb``, ``..._1g.10gb``. A part of
@@ -205,13 +186,13 @@ def _slice(sheet: DataSheet, compute: int, memory_gb: int, used: int) -> DataShe
     if not named or not 0 < used <= compute <= whole:
         return None
     shared = {(compute, eighths): sheet.sms * compute // whole}
-    own = _SLICE_SMS.get((sheet.chip, sheet.sms), shared).get((compute, eighths), 0) * used // compute
-    if not own:
+    slice_sms = _SLICE_SMS.get((sheet.chip, sheet.sms), shared).get((compute, eighths), 0) * used // compute
+    if not slice_sms:
         return None
     name = f"{f'{used}c.' if used < compute else ''}{compute}g.{memory_gb}gb"
-    scaled = {field: round(getattr(sheet, field) * own / sheet.sms, 4) for field in _BY_SMS}
+    scaled = {field: round(getattr(sheet, field) * slice_sms / sheet.sms, 4) for field in _BY_SMS}
     return replace(
-        sheet, name=f"{sheet.name} MIG {name}", sms=own, memory_gb=float(memory_gb), **scaled, aliases=(),
+        sheet, name=f"{sheet.name} MIG {name}", sms=slice_sms, memory_gb=float(memory_gb), **scaled, aliases=(),
         bandwidth_gbps=sheet.bandwidth_gbps * eighths / 8, l2_mb=sheet.l2_mb * eighths / 8,
         source=f"{sheet.source}; NVIDIA's MIG user guide, nvidia-smi: shares of SMs, memory and L2",
     )  # fmt: skip
@@ -243,17 +224,18 @@ def find_gpu(name: str, *, memory_bytes: int = 0, sms: int = 0) -> DataSheet:
     card's sheet. Raises UnknownGPU, which lists the closest names.
     """
     called = _LISTED.sub(" ", name).strip()
-    found = _all_names().find(called) or _parts_of_cards(called)
-    if not found:
-        alike = ", ".join(_all_names().closest(name))
+    sheets = _cards(called) or _parts_of_cards(called)
+    if not sheets:
+        names = {core: [sheet.name for _, sheet in aliases] for core, aliases in _aliases().items()}
+        alike = ", ".join(closest(_read(name).core, names))
         hint = f"the closest are: {alike}; " if alike else ""
         raise UnknownGPU(f"no GPU is called {name!r}; {hint}list them all with: placer gpus")
-    return min(found, key=lambda sheet: _unlike(sheet, memory_bytes, sms))
+    return min(sheets, key=lambda sheet: _unlike(sheet, memory_bytes, sms))
 
 
 def reported_gpu(facts: Mapping[str, Any]) -> DataSheet:
     """The data sheet of an accelerator as a machine's fingerprint describes it. Raises UnknownGPU."""
-    memory, sms = (int(facts.get(what) or 0) for what in ("memory_bytes", "sms"))
+    memory, sms = (int(facts.get(name) or 0) for name in ("memory_bytes", "sms"))
     return find_gpu(str(facts.get("name") or ""), memory_bytes=memory, sms=sms)
 
 
@@ -271,10 +253,10 @@ def _parts_of_cards(name: str) -> tuple[DataSheet, ...]:
         return ()
     card, compute, memory_gb = part["card"], int(part["g"] or 0), int(part["gb"])
     if not compute and part is virtual:
-        return tuple(_virtual(sheet, memory_gb, part["kind"]) for sheet in _all_names().find(card))
+        return tuple(_virtual(sheet, memory_gb, part["kind"]) for sheet in _cards(card))
     backing = _VIRTUAL.match(card)  # H100L-1-12C MIG 1g.12gb
     used = int(part.groupdict().get("c") or compute)
-    cards = _all_names().find(backing["card"] if backing else card)
+    cards = _cards(backing["card"] if backing else card)
     slices = (_slice(sheet, compute, memory_gb, used) for sheet in cards)
     return tuple(sheet for sheet in slices if sheet is not None)
 
@@ -295,8 +277,3 @@ def knowledge(name: str) -> str:
 def published_rows() -> Mapping[str, int]:
     """Number of published measurements behind the fitted numbers of each GPU that has any, by its catalog name."""
     return MappingProxyType(json.loads(_PUBLISHED.read_text(encoding="utf-8"))["rows"])
-
-
-@cache
-def _all_names() -> Names:
-    return Names(gpus().values())

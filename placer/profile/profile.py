@@ -196,10 +196,10 @@ class Profile:
         wanted = machine.normal_device(device)
         fits = [fit for fit in self.fits if fit.device == wanted]
         if not fits:
-            known = ", ".join(self.devices()) or "none"
+            calibrated = ", ".join(self.devices()) or "none"
             raise ProfileError(
-                f"device {device!r} is not calibrated in profile {self.name or 'in memory'} (calibrated: {known}); "
-                f"run: placer calibrate --device {wanted}"
+                f"device {device!r} is not calibrated in profile {self.name or 'in memory'} "
+                f"(calibrated: {calibrated}); run: placer calibrate --device {wanted}"
             )
         if threads is None:
             threads = default_threads(self) or max(fit.threads for fit in fits)

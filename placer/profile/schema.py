@@ -161,9 +161,9 @@ def _encoded_samples(samples: Iterable[Sample]) -> list[_Table]:
     return encoded
 
 
-def _short(values: Iterable[float], digits: int = 6) -> list[float]:
-    """Few significant digits: six are far below the measurement's own noise, and a third of the file."""
-    rounded = (float(f"{value:.{digits}g}") for value in values)
+def _short(values: Iterable[float]) -> list[float]:
+    """Six significant digits, which are far below the measurement's own noise, and a third of the file."""
+    rounded = (float(f"{value:.6g}") for value in values)
     return [int(value) if value.is_integer() and abs(value) < 1e15 else value for value in rounded]
 
 
@@ -217,9 +217,9 @@ def _profile(document: _Document, *, samples: bool) -> Profile:
         tables = msgspec.json.decode(document.samples, type=list[_Table]) if samples else []
     except msgspec.ValidationError as error:
         raise ValueError(f"samples: {error}") from None
-    found = [sample for i, table in enumerate(tables) for sample in _samples(table, f"samples[{i}]")]
+    measured = [sample for i, table in enumerate(tables) for sample in _samples(table, f"samples[{i}]")]
     return Profile(
-        schema=SCHEMA, created=document.created, fingerprint=document.fingerprint, samples=tuple(found), fits=fits,
+        schema=SCHEMA, created=document.created, fingerprint=document.fingerprint, samples=tuple(measured), fits=fits,
         noise=document.noise, warnings=document.warnings, complete=document.complete, seconds=document.seconds,
         unusable=document.unusable,
     )  # fmt: skip

@@ -129,9 +129,7 @@ def load(source: str | os.PathLike[str] | None = None, *, samples: bool = True) 
     """
     path, label = locate(source)
     try:
-        if not path.is_file():
-            if path.exists():
-                raise ProfileDamaged(f"{path} is not a file; give a profile written by: placer calibrate")
+        if not path.exists():
             raise ProfileMissing(_missing(source, path))
         data = read_regular(path, MAX_BYTES + 1)
     except OSError as error:
@@ -155,10 +153,10 @@ def load_cached(source: Profile | str | os.PathLike[str] | None) -> Profile:
     except (OSError, ValueError):
         return load(source, samples=False)  # nothing there: the loader knows what to say
     stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
-    known = _loaded.get(path)
-    if known is None or known[0] != stamp:
-        known = _loaded[path] = (stamp, load(source, samples=False))
-    return known[1]
+    cached = _loaded.get(path)
+    if cached is None or cached[0] != stamp:
+        cached = _loaded[path] = (stamp, load(source, samples=False))
+    return cached[1]
 
 
 @functools.cache
@@ -213,8 +211,8 @@ def locate(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
     text = os.fspath(source)
     if _is_path(source):
         return Path(text), text
-    own = named_path(text)
-    return (own if own.exists() else shipped_folder() / own.name), text
+    users_file = named_path(text)
+    return (users_file if users_file.exists() else shipped_folder() / users_file.name), text
 
 
 def _is_path(source: str | os.PathLike[str]) -> bool:

@@ -79,21 +79,21 @@ def make_target(target: Any, loss: Callable[..., Any] | None) -> Any:
     return made[0] if len(made) == 1 else made
 
 
-def _of_shapes(given: Any, name: str) -> tuple[Tensor, ...] | None:
+def _of_shapes(value: Any, name: str) -> tuple[Tensor, ...] | None:
     """float32 tensors without values of one shape, or of several; None where tensors are given themselves.
 
     ``name`` is the argument's. Raises ValueError or TypeError for anything else.
     """
     try:
-        shapes = read_shapes(given, name)
+        shapes = read_shapes(value, name)
     except TypeError:
-        if next(tensors(given), None) is None:
+        if next(tensors(value), None) is None:
             raise
         return None
     try:
         return tuple([torch.empty(shape, dtype=torch.float32, device="meta") for shape in shapes])
     except (RuntimeError, TypeError) as error:  # a TypeError: a size is no integer of 64 bits
-        raise ValueError(f"{name} {given!r} is larger than any tensor can be") from error
+        raise ValueError(f"{name} {value!r} is larger than any tensor can be") from error
 
 
 def takes(called: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> bool:
@@ -105,22 +105,22 @@ def takes(called: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
     return True
 
 
-def read_shapes(given: Any, name: str = "batch") -> list[tuple[int, ...]]:
+def read_shapes(value: Any, name: str = "batch") -> list[tuple[int, ...]]:
     """One shape, or a sequence of shapes, as a list of shapes. A size of 0 is allowed; an inner ``()`` is a scalar."""
     accepted = "a shape like (32, 84), a sequence of shapes, or a nest of tensors"
-    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
-        raise TypeError(f"{name} must be {accepted}, not {_shown(given)}")
-    if len(given) == 0:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise TypeError(f"{name} must be {accepted}, not {_shown(value)}")
+    if len(value) == 0:
         raise ValueError(f"{name} is empty: give {accepted}")
-    nested = [isinstance(item, Sequence) and not isinstance(item, (str, bytes)) for item in given]
+    nested = [isinstance(item, Sequence) and not isinstance(item, (str, bytes)) for item in value]
     if any(nested) and not all(nested):
-        raise TypeError(f"{name} mixes sizes and shapes: {given!r}; give {accepted}")
-    shapes: Any = given if all(nested) else [given]
+        raise TypeError(f"{name} mixes sizes and shapes: {value!r}; give {accepted}")
+    shapes: Any = value if all(nested) else [value]
     for size in itertools.chain.from_iterable(shapes):
         if isinstance(size, (bool, Tensor, np.ndarray)) or not hasattr(size, "__index__"):
             raise TypeError(f"{name} must hold tensors or whole numbers, not {_shown(size)}: give {accepted}")
         if operator.index(size) < 0:
-            raise ValueError(f"{name} must hold sizes of 0 or more, not {size} (in {given!r})")
+            raise ValueError(f"{name} must hold sizes of 0 or more, not {size} (in {value!r})")
     return [tuple(map(operator.index, shape)) for shape in shapes]
 
 
@@ -144,10 +144,10 @@ THREADS = ("keep", "tune")
 MEASURE = ("never", "unsure", "always")
 
 
-def check_devices(devices: Any, own: str | None = None) -> tuple[str, ...] | None:
+def check_devices(devices: Any, rank_device: str | None = None) -> tuple[str, ...] | None:
     """Device names as they are spelled in profiles, duplicates dropped. They need not exist on this machine.
 
-    ``own`` is what a kind of device without a number stands for, where that is not the first one: see ``device_name``.
+    ``rank_device`` is what a kind of device without a number stands for, where not the first one: see ``device_name``.
     """
     if devices is None:
         return None
@@ -155,42 +155,42 @@ def check_devices(devices: Any, own: str | None = None) -> tuple[str, ...] | Non
         devices = (devices,)
     if not isinstance(devices, Iterable):
         raise TypeError(f"devices must be device names like ['cpu', 'cuda'], or None for all, not {devices!r}")
-    names = tuple(dict.fromkeys(device_name(device, own) for device in devices))
+    names = tuple(dict.fromkeys(device_name(device, rank_device) for device in devices))
     if not names:
         raise ValueError("devices is empty: name at least one device, or give None for all of this machine")
     return names
 
 
-def device_name(device: Any, own: str | None = None) -> str:
-    """``"cuda:0"`` and ``torch.device("cuda")`` -> ``"cuda"``; the latter -> ``own``, if that is one of its kind."""
+def device_name(device: Any, rank_device: str | None = None) -> str:
+    """``"cuda:0"`` and ``torch.device("cuda")`` -> ``"cuda"``; the latter -> ``rank_device``, if of its kind."""
     if not isinstance(device, (str, torch.device)):
         raise TypeError(f"a device is a name like 'cpu' or 'cuda', or a torch.device, not {device!r}")
     try:
         torch.device(device)
-        if own is not None and str(device) == machine.split_device(own)[0]:
-            return own
+        if rank_device is not None and str(device) == machine.split_device(rank_device)[0]:
+            return rank_device
         return machine.normal_device(str(device))
     except (RuntimeError, ValueError):
         raise ValueError(f"{str(device)!r} is not a device; accepted are names like 'cpu', 'cuda', 'mps'") from None
 
 
-def check_available(names: Iterable[str], what: str = "devices") -> None:
+def check_available(names: Iterable[str], argument: str = "devices") -> None:
     """ValueError for a device this machine does not have."""
     available = machine.available_devices()
     for name in names:
         if name not in available:
-            raise ValueError(f"{what}: {name!r} is not on this machine; accepted: {', '.join(available)}")
+            raise ValueError(f"{argument}: {name!r} is not on this machine; accepted: {', '.join(available)}")
 
 
-def check_devices_here(devices: Any, own: str | None) -> tuple[str, ...] | None:
+def check_devices_here(devices: Any, rank_device: str | None) -> tuple[str, ...] | None:
     """The devices of this machine to choose from; None: all. Raises ValueError or TypeError.
 
-    ``own`` is the accelerator of this rank of a distributed run: beside the CPU it is all there is for it.
+    ``rank_device`` is the accelerator of this rank of a distributed run: beside the CPU it is all there is for it.
     """
-    names = check_devices(devices, own)
+    names = check_devices(devices, rank_device)
     if names is not None:
         check_available(names)
-    return names if names is not None or own is None else ("cpu", own)
+    return names if names is not None or rank_device is None else ("cpu", rank_device)
 
 
 def check_choice(name: str, value: Any, accepted: tuple[str, ...]) -> str:
@@ -200,8 +200,8 @@ def check_choice(name: str, value: Any, accepted: tuple[str, ...]) -> str:
     return str(value)
 
 
-def override(own: str | None = None) -> str | None:
-    """The device in ``PLACER_DEVICE``, None when it is not set; ``own`` as for ``device_name``.
+def override(rank_device: str | None = None) -> str | None:
+    """The device in ``PLACER_DEVICE``, None when it is not set; ``rank_device`` as for ``device_name``.
 
     Raises ValueError for one that is not here.
     """
@@ -209,7 +209,7 @@ def override(own: str | None = None) -> str | None:
     if not value:
         return None
     try:
-        name = device_name(value, own)
+        name = device_name(value, rank_device)
     except ValueError as error:
         raise ValueError(f"PLACER_DEVICE: {error}") from None
     check_available((name,), "PLACER_DEVICE")
@@ -257,9 +257,9 @@ def make_workload(
     is_step_function = not isinstance(model, nn.Module)
     if mode is None:
         # A model says whether it trains (frozen TorchScript has no flag); a step function trains.
-        found: Mode = "train" if is_step_function or getattr(model, "training", False) else "infer"
+        step_mode: Mode = "train" if is_step_function or getattr(model, "training", False) else "infer"
     else:
-        found = cast(Mode, check_choice("mode", mode, MODES))
+        step_mode = cast(Mode, check_choice("mode", mode, MODES))
     args, kwargs = make_inputs(batch, model)
     if isinstance(loss, type):
         raise TypeError(f"loss must be a callable, not the class {loss.__name__}: pass {loss.__name__}(...)")
@@ -267,18 +267,18 @@ def make_workload(
         raise TypeError(f"loss must be a callable on the output, or on output and target, or None, not {kind_of(loss)}")
     if loss is not None and is_step_function:
         raise ValueError("loss is for a model; a step function computes its own loss: leave loss out")
-    compared = make_target(target, loss) if found == "train" else None
+    compared = make_target(target, loss) if step_mode == "train" else None
     return Workload(
         model=model,
         modules=_modules(model, modules),
         args=args,
         kwargs=kwargs,
-        mode=found,
+        mode=step_mode,
         mode_given=mode is not None,
-        loss=loss if found == "train" else None,
+        loss=loss if step_mode == "train" else None,
         loss_modules=loss_modules(loss),
         loss_target=compared,
-        optimizer=_optimizer(optimizer, found, is_step_function),
+        optimizer=_optimizer(optimizer, step_mode, is_step_function),
         steps=check_count("steps", steps),
         data=cast(Data, check_choice("data", data, DATA)),
         outputs=None if outputs is None else cast(Outputs, check_choice("outputs", outputs, OUTPUTS)),
@@ -303,12 +303,12 @@ def check_count(name: str, count: Any) -> int | None:
         return None
     if isinstance(count, bool) or not hasattr(count, "__index__"):
         raise TypeError(f"{name} must be a whole number of at least 1, or None for a long run, not {count!r}")
-    found = operator.index(count)
-    if found < 1:
-        raise ValueError(f"{name} must be at least 1, or None for a long run, not {found}")
-    if found > MOST_STEPS:
+    whole = operator.index(count)
+    if whole < 1:
+        raise ValueError(f"{name} must be at least 1, or None for a long run, not {whole}")
+    if whole > MOST_STEPS:
         raise ValueError(f"{name} must be at most {MOST_STEPS}, or None for a long run")
-    return found
+    return whole
 
 
 def _modules(model: Callable[..., Any], modules: Any) -> tuple[nn.Module, ...]:
@@ -323,11 +323,11 @@ def _modules(model: Callable[..., Any], modules: Any) -> tuple[nn.Module, ...]:
         return (modules,)
     if isinstance(modules, (str, bytes)) or not isinstance(modules, Iterable):
         raise TypeError(f"modules must be an nn.Module or several of them, not {kind_of(modules)}")
-    found = tuple(modules)
-    for module in found:
+    several = tuple(modules)
+    for module in several:
         if not isinstance(module, nn.Module):
             raise TypeError(f"modules must hold nn.Module objects, not {kind_of(module)}")
-    return found
+    return several
 
 
 def _optimizer(optimizer: Any, mode: Mode, is_step_function: bool) -> str | torch.optim.Optimizer | None:

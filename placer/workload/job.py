@@ -96,17 +96,17 @@ class Job:
     repeats: int | None = None
 
     def __init__(self, parts: Iterable[Part], *, repeats: int | None = None) -> None:
-        found = (parts,) if isinstance(parts, Part) else tuple(parts)
-        for part in found:
+        in_order = (parts,) if isinstance(parts, Part) else tuple(parts)
+        for part in in_order:
             if not isinstance(part, Part):
                 raise TypeError(f"the parts of a job must be placer.Part objects, not {type(part).__name__}")
-        if not found:
+        if not in_order:
             raise ValueError("a job needs at least one part")
-        names = [part.name for part in found]
+        names = [part.name for part in in_order]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"two parts of a job are called {twice!r}: give each a name of its own")
-        object.__setattr__(self, "parts", found)
+        object.__setattr__(self, "parts", in_order)
         object.__setattr__(self, "repeats", check_count("repeats", repeats))
 
     def part(self, name: str) -> Part:
@@ -135,15 +135,15 @@ class Job:
     @property
     def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
         """The optimizers whose state moves along, each once."""
-        given = (part.optimizer for part in self.parts)
-        return tuple({id(o): o for o in given if isinstance(o, torch.optim.Optimizer)}.values())
+        optimizers = (part.optimizer for part in self.parts)
+        return tuple({id(o): o for o in optimizers if isinstance(o, torch.optim.Optimizer)}.values())
 
 
-def _positive(what: str, number: Any) -> float:
+def _positive(name: str, number: Any) -> float:
     if isinstance(number, bool) or not isinstance(number, (int, float)):
-        raise TypeError(f"{what} must be a number above 0, not {number!r}")
+        raise TypeError(f"{name} must be a number above 0, not {number!r}")
     if not (number > 0 and math.isfinite(number)):
-        raise ValueError(f"{what} must be above 0 and finite, not {number!r}")
+        raise ValueError(f"{name} must be above 0 and finite, not {number!r}")
     return number
 
 

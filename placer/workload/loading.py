@@ -19,9 +19,9 @@ from torch.utils.data import DataLoader, IterableDataset
 def same_randomness(devices: Sequence[str] = ()) -> Iterator[None]:
     """Leave the generators of torch (the CPU's and those of ``devices``), numpy and Python as they were."""
     python, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global state is what is kept
-    found = [torch.device(device) for device in devices if torch.device(device).type != "cpu"]
-    kind = found[0].type if found else "cuda"
-    indices = [device.index or 0 for device in found if device.type == kind]
+    accelerators = [torch.device(device) for device in devices if torch.device(device).type != "cpu"]
+    kind = accelerators[0].type if accelerators else "cuda"
+    indices = [device.index or 0 for device in accelerators if device.type == kind]
     try:
         with torch.random.fork_rng(devices=indices, device_type=kind):
             yield
@@ -38,8 +38,8 @@ def same_order(loader: Any) -> Iterator[None]:
     """
     batches = getattr(loader, "batch_sampler", None)
     owners = (loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None))
-    found = (getattr(owner, "generator", None) for owner in owners)
-    states = {id(g): (g, g.get_state()) for g in found if isinstance(g, torch.Generator)}
+    generators = (getattr(owner, "generator", None) for owner in owners)
+    states = {id(g): (g, g.get_state()) for g in generators if isinstance(g, torch.Generator)}
     fresh = getattr(loader, "_iterator", None) is None
     try:
         with same_randomness():
@@ -122,6 +122,6 @@ def measure_loading(
                 break
     if len(marks) < 2:
         raise ValueError("the loader gave no batch, so what one takes cannot be measured")
-    kept = marks[min(_WARM_UP, len(marks) - 2) :]  # without the first ones where there are enough
-    seconds = (kept[-1] - kept[0]) / (len(kept) - 1)
+    steady = marks[min(_WARM_UP, len(marks) - 2) :]  # without the first ones where there are enough
+    seconds = (steady[-1] - steady[0]) / (len(steady) - 1)
     return Loading(seconds, overlapped=getattr(loader, "num_workers", 0) > 0)

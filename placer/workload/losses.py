@@ -17,8 +17,6 @@ FORM = (
     "a loss is a name in torch.nn.functional (cross_entropy), a class of torch.nn (CrossEntropyLoss), "
     "package.module:attribute or file.py:attribute"
 )
-#: Shorter than the names in torch.nn.functional without ``_loss``.
-_SHORT = {"bce": "binary_cross_entropy", "bce_with_logits": "binary_cross_entropy_with_logits"}
 _OTHERS = ("cross_entropy", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits")
 
 
@@ -45,7 +43,7 @@ def parse_loss(text: str) -> Callable[..., Any]:
             raise TargetError(f"--loss {text} is a {type(made).__name__}, which cannot be called; {FORM}")
         return made
     by_name: dict[str, Callable[..., Any]] = {**functions(), **classes()}
-    for name in (text, _SHORT.get(text, ""), f"{text}_loss"):
+    for name in (text, f"{text}_loss"):
         if name in by_name:
             loss = by_name[name]
             if isinstance(loss, type):

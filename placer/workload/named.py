@@ -51,26 +51,21 @@ class Named:
         try:
             inspect.signature(self.value).bind(*self.args, **kwargs)
         except TypeError as error:
-            raise TargetError(self._refused(error)) from None
+            accepted = ", ".join(self.parameters) or "none"
+            raise TargetError(
+                f"{self.text} needs other arguments ({error}); it takes, as literals in brackets behind it: {accepted}"
+            ) from None
         except ValueError:
             pass  # it has no signature (a builtin): the call shows whether it needs other arguments
         return guarded(lambda: self.value(*self.args, **kwargs), self.text)
 
-    def takes(self, name: str) -> bool:
-        """Whether ``value`` has a parameter of that name."""
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters of ``value``; none of a builtin, which has no signature."""
         try:
-            return name in inspect.signature(self.value).parameters
+            return tuple(inspect.signature(self.value).parameters)
         except (TypeError, ValueError):
-            return False
-
-    def _refused(self, error: TypeError) -> str:
-        parameters = inspect.signature(self.value).parameters.values()
-        if self.written:
-            accepted = ", ".join(each.name for each in parameters) or "none"
-            return f"{self.text} does not call it as it is defined ({error}); its arguments: {accepted}"
-        asked = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        example = ", ".join(f"{each.name}=..." for each in asked)
-        return f"{self.text} needs arguments ({error}); write them behind it, as literals: '{self.text}({example})'"
+            return ()
 
 
 def find(text: str, form: str) -> Named:
@@ -139,8 +134,8 @@ def _module_name(path: Path) -> str:
     """The file's own name, so that other processes find its classes; another one where a module has that."""
     stem = re.sub(r"\W", "_", path.stem)
     try:
-        found = importlib.util.find_spec(stem)
-        is_free = found is None or (found.has_location and Path(str(found.origin)).resolve() == path.resolve())
+        other = importlib.util.find_spec(stem)
+        is_free = other is None or (other.has_location and Path(str(other.origin)).resolve() == path.resolve())
     except ValueError:  # a module without a specification, like __main__
         is_free = False
     return stem if is_free else f"placer_target_{stem}_{zlib.crc32(str(path.resolve()).encode())}"
@@ -152,12 +147,12 @@ def _import_module(name: str, form: str) -> ModuleType:
     if package in _INSTALLED:
         guarded(load_torchvision, "torchvision")
     try:
-        found = importlib.util.find_spec(name)
+        spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
-        found = None
+        spec = None
     except Exception as error:  # of a package around it, which was imported to look inside
         raise TargetError(f"{name} raised {type(error).__name__}: {first_line(error)}") from error
-    if found is None:
+    if spec is None:
         if package in _INSTALLED and importlib.util.find_spec(package) is None:
             raise TargetError(f"{package} is not installed; run: pip install {package}")
         raise TargetError(f"there is no module {name!r} on the Python path or in this folder; {form}")
@@ -169,14 +164,14 @@ def _search_first(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
-def guarded(run: Callable[[], T], what: str) -> T:
+def guarded(run: Callable[[], T], source: str) -> T:
     """Run the user's code. Whatever it raises becomes one line: it is no bug of placer."""
     try:
         return run()
     except SystemExit as error:
-        raise TargetError(f"{what} ended the interpreter (exit code {error.code}) while it was imported") from error
+        raise TargetError(f"{source} ended the interpreter (exit code {error.code}) while it was imported") from error
     except Exception as error:  # the boundary to code placer knows nothing of
-        raise TargetError(f"{what} raised {type(error).__name__}: {first_line(error)}") from error
+        raise TargetError(f"{source} raised {type(error).__name__}: {first_line(error)}") from error
 
 
 def _offer(module: ModuleType) -> str:

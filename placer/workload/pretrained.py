@@ -6,10 +6,9 @@ the names in ``KNOWN``, from the defaults of transformers, else from the network
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,22 +89,23 @@ def build(name: str) -> tuple[nn.Module, tuple[str, ...]]:
     except ImportError as error:
         reason = "" if isinstance(error, ModuleNotFoundError) and error.name == "transformers" else f" ({error})"
         raise TargetError(f"hf:{name} needs transformers{reason}; run: pip install transformers") from error
-    with _quiet():
-        config, notes = _configuration(name, transformers)
-        try:
-            make = _maker(name, config, transformers)
-            with torch.device("meta"):
-                model = make(config)
-            needs = sum(tensor.nbytes for tensor in model.parameters())
-            if needs > SHARE * machine.memory("cpu")[1]:
-                note = f"its weights, {needs / 1e9:,.0f} GB, have no room in this machine's memory, and no values"
-                notes = (*notes, note)
-            else:
-                model = make(config)
-        except TargetError:
-            raise
-        except Exception as error:  # the boundary to the configuration of anybody
-            raise TargetError(f"hf:{name} cannot be built: {type(error).__name__}: {first_line(error)}") from error
+    for package in ("transformers", "huggingface_hub"):  # without the advice that both log
+        logging.getLogger(package).setLevel(logging.ERROR)
+    config, notes = _configuration(name, transformers)
+    try:
+        make = _maker(name, config, transformers)
+        with torch.device("meta"):
+            model = make(config)
+        needs = sum(tensor.nbytes for tensor in model.parameters())
+        if needs > SHARE * machine.memory("cpu")[1]:
+            note = f"its weights, {needs / 1e9:,.0f} GB, have no room in this machine's memory, and no values"
+            notes = (*notes, note)
+        else:
+            model = make(config)
+    except TargetError:
+        raise
+    except Exception as error:  # the boundary to the configuration of anybody
+        raise TargetError(f"hf:{name} cannot be built: {type(error).__name__}: {first_line(error)}") from error
     return model.train(), notes
 
 
@@ -138,9 +138,9 @@ def _configuration(name: str, transformers: Any) -> tuple[Any, tuple[str, ...]]:
         return _read(name, transformers, name, local_files_only=True), ()
     except _NotFound:
         pass
-    known = KNOWN.get(_SHORT.get(name, name))
-    if known is not None:
-        config = getattr(transformers, known.config)(**known.changes, architectures=[known.architecture])
+    published = KNOWN.get(_SHORT.get(name, name))
+    if published is not None:
+        config = getattr(transformers, published.config)(**published.changes, architectures=[published.architecture])
         note = f"the configuration of {name} is from the defaults of transformers {transformers.__version__}"
         return config, (f"{note}: its own is not in the cache of Hugging Face",)
     return _read(name, transformers, name, local_files_only=not _answers(name)), ()
@@ -177,20 +177,6 @@ def _read(name: str, transformers: Any, source: str, **options: Any) -> Any:
 
 def _said(error: Exception) -> str:
     return first_line(error).rstrip(".")[:200]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the advice that both packages log."""
-    loggers = [logging.getLogger(name) for name in ("transformers", "huggingface_hub")]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 # --- what a step is given ---------------------------------------------------------------------------------------------
@@ -234,25 +220,25 @@ def _example(model: Any, train: bool, shape: tuple[int, ...] | None, dtype: torc
         raise ValueError(f"--batch {typed} does not fit: {name} of {type(model).__name__} is like {like}")
     shape = shape or usual
     assert shape is not None
-    given: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     if name == "input_ids":
         if dtype is not None and (dtype.is_floating_point or dtype.is_complex):
             raise ValueError(f"--batch: {name} are integers, not {dtype}: leave the dtype out")
-        given[name] = _tokens(config, shape, dtype or torch.int64)
+        inputs[name] = _tokens(config, shape, dtype or torch.int64)
         if "attention_mask" in taken:  # as tokenizers give it
-            given["attention_mask"] = torch.ones(shape, dtype=torch.int64)
+            inputs["attention_mask"] = torch.ones(shape, dtype=torch.int64)
     else:
-        given[name] = torch.empty(shape, dtype=dtype or model.dtype, device="meta")
+        inputs[name] = torch.empty(shape, dtype=dtype or model.dtype, device="meta")
     texts = (shape[0], shape[1] if name == "input_ids" else _length(config, "max_target_positions"))
     pictures = getattr(config, "vision_config", None)
     if pictures is not None and "pixel_values" in taken and name == "input_ids":  # pairs of a text and an image
         size = (shape[0], *(_usual_shape("pixel_values", pictures) or ())[1:])
-        given["pixel_values"] = torch.empty(size, dtype=model.dtype, device="meta")
-    own = config.is_encoder_decoder and "decoder_input_ids" in taken
-    labels = _labels(model, taken, texts if own else shape) if train else {}
-    if own and "labels" not in labels:
-        given["decoder_input_ids"] = _tokens(config, texts, torch.int64)
-    return {**given, **labels}
+        inputs["pixel_values"] = torch.empty(size, dtype=model.dtype, device="meta")
+    decodes = config.is_encoder_decoder and "decoder_input_ids" in taken
+    labels = _labels(model, taken, texts if decodes else shape) if train else {}
+    if decodes and "labels" not in labels:
+        inputs["decoder_input_ids"] = _tokens(config, texts, torch.int64)
+    return {**inputs, **labels}
 
 
 def _usual_shape(name: str, config: Any) -> tuple[int, ...] | None:

@@ -54,13 +54,13 @@ class Target:
 
         Raises ValueError where they are not as many.
         """
-        found = list(tensors((self.args, self.kwargs)))
-        if len(found) != len(shapes):
-            shown = ", ".join(",".join(map(str, tensor.shape)) or "a scalar" for tensor in found)
-            raise ValueError(f"--batch is given {len(shapes)} times, and the program takes {len(found)}: {shown}")
+        inputs = list(tensors((self.args, self.kwargs)))
+        if len(inputs) != len(shapes):
+            shown = ", ".join(",".join(map(str, tensor.shape)) or "a scalar" for tensor in inputs)
+            raise ValueError(f"--batch is given {len(shapes)} times, and the program takes {len(inputs)}: {shown}")
         others = iter([
             torch.empty(shape, dtype=dtype or tensor.dtype, device="meta")
-            for tensor, (shape, dtype) in zip(found, shapes, strict=True)
+            for tensor, (shape, dtype) in zip(inputs, shapes, strict=True)
         ])  # fmt: skip
         args, kwargs = map_nest(
             lambda leaf: next(others) if isinstance(leaf, Tensor) else leaf, (self.args, dict(self.kwargs))
@@ -116,8 +116,8 @@ def _as_model(named: Named) -> nn.Module | Job:
         kind = type(value).__name__
         raise TargetError(f"{named.text} is a {kind}, not an nn.Module, a placer.Job, a class or a factory of one")
     # torchvision downloads the weights of a backbone where it is not told otherwise.
-    bare = named.takes("weights_backbone") and "weights_backbone" not in named.kwargs
-    made = named.call(**({"weights_backbone": None} if bare else {}))
+    bare = "weights_backbone" in named.parameters and "weights_backbone" not in named.kwargs
+    made = named.call(weights_backbone=None) if bare else named.call()
     if not isinstance(made, (nn.Module, Job)):
         raise TargetError(f"{named.text} returned a {type(made).__name__}, not an nn.Module or a placer.Job")
     return made

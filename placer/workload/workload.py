@@ -116,11 +116,11 @@ class Workload:
 
 def _described(nest: Any) -> list[str]:
     """Shape and dtype of every tensor."""
-    found = []
+    lines = []
     for tensor in tensors(nest):
         sizes = "×".join(map(str, tensor.shape)) if not tensor.is_nested else f"{tensor.size(0)} nested"
-        found.append(f"{sizes or 'scalar'} {str(tensor.dtype).removeprefix('torch.')}")
-    return found
+        lines.append(f"{sizes or 'scalar'} {str(tensor.dtype).removeprefix('torch.')}")
+    return lines
 
 
 def outputs_stay(data: str, outputs: str | None) -> bool:
@@ -140,20 +140,20 @@ def loss_of(output: Any, loss: Callable[..., Any] | None, target: Any = None) ->
     requires a gradient.
     """
     if loss is None:
-        found = _own_loss(output)
+        value = _own_loss(output)
     elif target is None:
-        found = loss(output)
+        value = loss(output)
     else:
-        found = loss(output, target)
-    return found if isinstance(found, Tensor) and found.requires_grad else None
+        value = loss(output, target)
+    return value if isinstance(value, Tensor) and value.requires_grad else None
 
 
 def _own_loss(output: Any) -> Tensor | None:
-    own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
-    if isinstance(own, Tensor) and own.is_floating_point() and own.dim() == 0:
-        return own
-    kept = [t for t in distinct(output) if t.requires_grad]  # none but floating and complex ones can
-    sums = [(t.real if t.is_complex() else t).sum() for t in kept]
+    model_loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if isinstance(model_loss, Tensor) and model_loss.is_floating_point() and model_loss.dim() == 0:
+        return model_loss
+    differentiable = [t for t in distinct(output) if t.requires_grad]  # none but floating and complex ones can
+    sums = [(t.real if t.is_complex() else t).sum() for t in differentiable]
     return reduce(torch.add, sums) if sums else None
 
 
@@ -224,18 +224,18 @@ def _context(function: Any) -> Any:
 
 def _mode(callback: Any) -> str | None:
     """The mode of the backend at the end of a chain of wrappers."""
-    found = callback
+    wrapper = callback
     for _ in range(_DEEPEST):
-        kind = type(found).__name__
+        kind = type(wrapper).__name__
         if kind == "_TorchCompileInductorWrapper":
-            graphs, tuned = bool(found.config.get("triton.cudagraphs")), bool(found.config.get("max_autotune"))
+            graphs, tuned = bool(wrapper.config.get("triton.cudagraphs")), bool(wrapper.config.get("max_autotune"))
             if tuned:
                 return "max-autotune" if graphs else "max-autotune-no-cudagraphs"
             return "reduce-overhead" if graphs else "default"
         if kind == "_TorchCompileWrapper":
-            return f"backend {getattr(found, 'compiler_name', '')}".rstrip()
-        inner = next((value for name in _INNER if (value := getattr(found, name, None)) is not None), None)
+            return f"backend {getattr(wrapper, 'compiler_name', '')}".rstrip()
+        inner = next((value for name in _INNER if (value := getattr(wrapper, name, None)) is not None), None)
         if inner is None:
             break
-        found = inner
-    return f"backend {getattr(found, '__name__', type(found).__name__)}"
+        wrapper = inner
+    return f"backend {getattr(wrapper, '__name__', type(wrapper).__name__)}"

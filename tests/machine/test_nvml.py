@@ -50,13 +50,12 @@ def board(total: int) -> Any:
 #: Two boards as NVML lists them.
 ANSWERS: dict[str, Any] = {
     "NVMLError": NVMLError,
-    "NVML_CLOCK_SM": 1,
     "nvmlInit": lambda: None,
-    "nvmlSystemGetDriverVersion": lambda: b"999.1",
+    "nvmlSystemGetDriverVersion": lambda: "999.1",
     "nvmlDeviceGetCount": lambda: 2,
     "nvmlDeviceGetHandleByIndex": answer(0, 1),
-    "nvmlDeviceGetUUID": answer(b"GPU-aaaa", b"GPU-bbbb"),
-    "nvmlDeviceGetName": answer(b"Board A", "Board B"),
+    "nvmlDeviceGetUUID": answer("GPU-aaaa", "GPU-bbbb"),
+    "nvmlDeviceGetName": answer("Board A", "Board B"),
     "nvmlDeviceGetMemoryInfo": answer(board(100), board(101)),
     "nvmlDeviceGetUtilizationRates": answer(SimpleNamespace(gpu=37), NVMLError()),
 }
@@ -66,7 +65,7 @@ ANSWERS: dict[str, Any] = {
 def boards(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """NVML's two boards, all of them visible; a test changes an answer by setting it."""
     library = SimpleNamespace(**ANSWERS)
-    monkeypatch.setattr(nvml, "_library", lambda: library)
+    monkeypatch.setattr(nvml, "_loaded", lambda: (library, ""))
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         monkeypatch.delenv(name, raising=False)
     return library
@@ -87,7 +86,7 @@ def test_nvml_answers_by_torch_index(boards: SimpleNamespace, monkeypatch: pytes
 
 
 def test_no_driver_is_normal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "_library", lambda: None)
+    monkeypatch.setattr(nvml, "_loaded", lambda: (None, "no driver"))
     assert nvml.describe(0) is nvml.memory(0) is machine.utilization("cuda") is machine.gpu_clocks(0) is None
     assert nvml.order_is_known()
 
@@ -133,4 +132,5 @@ def test_what_the_driver_says_of_all_gpus_of_the_machine(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     library = None if answers is None else SimpleNamespace(**{**ANSWERS, **answers})
     monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(nvml, "_loaded", nvml._loaded.__wrapped__)
     assert machine.describe_driver() == driver

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from placer.errors import UnknownGPU
 from placer.profile import DataSheet, find_gpu, gpus, knowledge, reported_gpu, shipped
-from placer.profile.gpus import _all_names
+from placer.profile.gpus import _aliases, _read
 
 SHEETS = tuple(gpus().values())
 #: Lanes that add and multiply in float32, per SM: by compute capability or gfx name, else by architecture.
@@ -245,7 +245,7 @@ def test_every_name_finds_its_own_sheet() -> None:
 
 def sharing(name: str) -> list[DataSheet]:
     """The GPUs that share a name, the one that has it first."""
-    return _all_names()._by_core[_all_names()._parts(name).core]
+    return [sheet for _, sheet in _aliases()[_read(name).core]]
 
 
 def _written(name: str, upper: bool, blank: str, brand: str, glued: bool) -> str:

@@ -314,7 +314,7 @@ def test_no_document_escapes_the_error_tree(data: st.DataObject) -> None:
 
 
 def test_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ProfileDamaged, match="is not a file"):
+    with pytest.raises(ProfileError, match="not a regular file"):
         profiles.load(tmp_path)
     monkeypatch.setattr(store, "MAX_BYTES", 100)
     with pytest.raises(ProfileDamaged, match="larger than"):
