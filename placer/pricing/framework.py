@@ -1,7 +1,7 @@
 """The framework's own work in one step: Python between the ops, autograd's engine, the optimizer's loop.
 
 It is counted here and priced by coefficients that calibration learns. What a function costs depends on its reuse
-distance (see ``reuse_distance``): the larger that is, the further out its code is evicted, from one cache to the next
+distance (see ``reuse_distances``): the larger that is, the further out its code is evicted, from one cache to the next
 and to memory. So ops and functions are counted once as they are, and once weighted by their reuse distance.
 """
 

@@ -27,7 +27,7 @@ def cut(elements: float, grain: int = GRAIN) -> float:
 def of_busiest(pieces: float, threads: int, loops: float = 1.0, **amounts: float) -> dict[str, float]:
     """What the busiest of ``threads`` cores does of an op, whose loops are cut into ``pieces``.
 
-    Work is shared evenly among as many cores as there are pieces (``at::parallel_for``). ``core_shared`` counts the
+    Work is shared evenly among as many cores as there are pieces (``at::parallel_for``). The last amount counts the
     ``loops`` that more than one core takes part in: waking the others costs some microseconds.
     """
     cores = min(max(threads, 1), pieces)
