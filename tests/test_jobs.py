@@ -76,7 +76,7 @@ def test_a_loader_that_is_the_bottleneck_is_said_to_be(large: Explanation) -> No
     slow = placer.explain(epoch(loading=Loading(0.5)), profile=CPU, what_if="T4")
     row = slow.parts[0].devices[name]
     assert (row.bounded_by, row.components["loading"]) == ("loader", pytest.approx(0.5, rel=0.05))
-    assert "waiting for the next batch" in slow.to_text(full=True)
+    assert "is waiting for batches" in slow.to_text(full=True)
     free = large.parts[0].devices[name].step_seconds
     for seconds, step in ((0.5, 0.5), (free / 10, free)):
         job = epoch(loading=Loading(seconds, overlapped=True))

@@ -67,7 +67,10 @@ def crossover(seconds: Callable[[int], float], cpu: Callable[[int], float]) -> f
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_predicted_crossovers_are_those_measured(name: str, device: Device, calibrated_sim: Profile) -> None:
+def test_where_both_really_take_the_same_the_prediction_is_near(
+    name: str, device: Device, calibrated_sim: Profile
+) -> None:
+    """Of times, not of batch sizes: where those of the CPU grow slowly, a few microseconds are many rows."""
     network = NETWORKS[name]
 
     @cache
@@ -78,9 +81,8 @@ def test_predicted_crossovers_are_those_measured(name: str, device: Device, cali
     def predicted(batch: int) -> float:
         return predict(trace(workload(network, batch)), calibrated_sim, devices=("sim",))["sim"].step_seconds
 
-    real = crossover(lambda batch: measured(network, batch, "sim"), cpu)
-    expected = crossover(predicted, cpu)
-    assert real / 1.5 < expected < real * 1.5
+    level = round(crossover(lambda batch: measured(network, batch, "sim"), cpu))
+    assert predicted(level) == pytest.approx(cpu(level), rel=0.15)
 
 
 @pytest.mark.parametrize("data", ["host", "pinned", "device"])
