@@ -74,7 +74,7 @@ class ByDevice(Mapping[Any, Any]):
 
 def _predictions(table: Table) -> Mapping[str, Cost]:
     """Of a step with the prices of its ops."""
-    return table.costs if table.unit is JOB else table.parts[0].predictions
+    return table.costs if table.unit == JOB else table.parts[0].predictions
 
 
 class Placement:
@@ -88,6 +88,8 @@ class Placement:
         self.decision = decision
         self.predictions = ByDevice({} if table is None else _predictions(table))
         self._table = table
+        #: The step whose times are recorded under its name; a job has several.
+        self._workload = None if table is None or table.unit == JOB else table.parts[0].key
         self._staging = staging
 
     def __repr__(self) -> str:
@@ -126,7 +128,7 @@ class Placement:
         return StepTimes(
             self.decision.device,
             None if predicted is None else predicted.step_seconds,
-            workload=None if self._table is None else self._table.parts[0].key,
+            workload=self._workload,
             threads=self.threads,
             drift=None if predicted is None else Drift(self.decision.device, self.predictions),
             record=measured.record,
@@ -251,12 +253,11 @@ class Placing:
     def by_convention(self, error: PlacerError, source: Source | None) -> Placement:
         """Where nothing could be predicted: the rule of every training script, with one PlacerWarning.
 
-        The profile that ``source`` names tells which devices cannot be used, unless it is what cannot be read.
+        The profile that ``source`` names tells which devices cannot be used, where it can be read.
         """
         profile: Profile | None = None
-        if not isinstance(error, ProfileError):
-            with suppress(PlacerError), only_placer_errors():
-                profile = current_profile(source)
+        with suppress(PlacerError), only_placer_errors():
+            profile = current_profile(source)
         decision = conventional(self.workload, self.devices, str(error), profile, self.optimizer)
         agreed = ranks.agreed(decision, (), self.workload)
         placement = self._unpredicted(agreed)

@@ -45,7 +45,8 @@ def ask(
     """The question of ``placer.explain``, of arguments that were checked.
 
     With an explicit ``profile`` its devices are compared; with several, side by side. ``recorded``: step times of
-    earlier runs on this machine take the place of predicted ones. Raises PlacerError where a profile cannot be used.
+    earlier runs on this machine take the place of predicted ones. Raises ValueError for a device that is not here, and
+    PlacerError where a profile cannot be used.
     """
     profiles, added = _sources(profile), _sources(what_if)
     here = not profiles

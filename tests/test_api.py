@@ -553,6 +553,8 @@ def test_a_lone_cpu_stays_the_choice_beside_gpus_that_nobody_named(
     named = placer.explain(model, (4096, 84), what_if=["H100"])
     assert named.decision.device == min(named.devices, key=lambda name: named.devices[name].step_seconds)
     assert list(placer.explain(model, (4096, 84), what_if=()).devices) == ["cpu"]
+    tuned = placer.explain(model, (4096, 84), options=placer.Options(threads="tune")).decision.reason
+    assert tuned.index("a step takes") < tuned.index("would take") == tuned.rindex("would take")
 
 
 def test_predictions_are_asked_by_name_or_device(model: nn.Module, calibrated: Profile) -> None:

@@ -176,3 +176,12 @@ def test_models_with_one_activation_in_common_are_two() -> None:
     found = placer.explain(Job([Part("a", first, (4, 8)), Part("b", second, (4, 8))]), profile=CPU)
     each = [part.devices["cpu"].peak_memory_bytes for part in found.parts]
     assert found.devices["cpu"].peak_memory_bytes == sum(each)
+
+
+def test_times_of_a_whole_job_are_no_steps_of_a_part(handmade_profile: Profile) -> None:
+    save(handmade_profile)
+    job = Job([Part("step", policy(), (8, 8), mode="infer")])
+    placement = placer.choose(job, move=False)
+    for now in range(40):
+        placement.times.add(3.0, float(now))
+    assert placer.choose(job, move=False).predictions["cpu"].step_seconds < 1.0

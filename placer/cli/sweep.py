@@ -36,8 +36,11 @@ def run_sweep(wanted: Range, work: Workload | Job, question: Question) -> Sweep:
 
 
 def _answer(question: Question) -> Table:
+    """The answer, which a decision can be made by: an objective may lack a price."""
     with only_placer_errors():
-        return answer(question)
+        table = answer(question)
+        table.decide()
+    return table
 
 
 def changed(work: Workload | Job, wanted: Range, value: int) -> Workload | Job:

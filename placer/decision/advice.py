@@ -158,7 +158,7 @@ def advise(traced: Traced, question: Question, table: Table) -> tuple[Advice, ..
     if asked_about is None:
         return ()
     table = asked_about.predicted or asked_about
-    if table.unit is not JOB:
+    if table.unit != JOB:
         return _advise_step(traced.parts[0], question, table)
     device = asked_about.decide().device
     whole = table.costs[device].step_seconds

@@ -30,6 +30,8 @@ _ORDER = (
     "there are GPUs of several kinds, and CUDA numbers them by speed: which one is cuda shows when one is used; "
     "set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure"
 )
+#: Share of the time from which on a device counts as busy: a desktop that is drawn stays below.
+BUSY = 0.5
 #: What a GPU's name begins with that its reader does not need.
 _MAKER = re.compile(r"^(?:NVIDIA|AMD|Intel|Apple)(?:\(R\))? (?:GeForce )?")
 
@@ -41,6 +43,7 @@ class Candidate:
     ``here``: it is of this machine. ``threads`` is the number of CPU threads it is priced with, which stands for
     ``process_threads`` of this process (None: for itself). ``tried`` are other numbers that the CPU may be set to.
     ``asked``: the caller has it or asked about it; else it only stands beside those for which that is so.
+    ``occupied`` says that other jobs keep it busy.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Candidate:
     process_threads: int | None = None
     tried: tuple[int, ...] = ()
     asked: bool = True
+    occupied: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,8 +98,8 @@ def gather(
     changed = () if here else changed_fields(profile)
     if changed and profile.created:
         notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
-    chosen, fitted_as, left_out = _of_profile(devices, profile, modules, here=here)
-    each = [_of_this_profile(name, profile, here, threads) for name in chosen]
+    chosen, fitted_as, left_out = _devices_to_compare(devices, profile, modules, here=here)
+    each = [_candidate(name, profile, here, threads) for name in chosen]
     thought = [(other, [_accelerator(other)]) for other in what_if]
     each += _elsewhere(each, [*thought, *((other, other.devices()) for other in others)])
     if here:
@@ -129,18 +133,31 @@ def _elsewhere(
     return added
 
 
-def _of_this_profile(name: str, profile: Profile, here: bool, threads: str) -> Candidate:
+def _candidate(name: str, profile: Profile, here: bool, threads: str) -> Candidate:
     """A device of the profile that is compared with."""
     same_cpu = profile.fingerprint.get("cpu") == machine.cpu_model()
     now = torch.get_num_threads() if same_cpu else default_threads(profile)
     on_cpu = name == "cpu"
     return Candidate(
         name, name, profile, now, here, process_threads=now if on_cpu and same_cpu else None,
-        tried=profile.threads("cpu") if on_cpu and threads == "tune" else (),
+        tried=profile.threads("cpu") if on_cpu and threads == "tune" else (), occupied=occupied(name) if here else "",
     )  # fmt: skip
 
 
-def _of_profile(
+def occupied(device: str) -> str:
+    """A sentence on an accelerator of this machine that other processes keep busy; "" where that is not known.
+
+    One that this process uses already is left out: its own work cannot be told from that of others.
+    """
+    if machine.split_device(device)[0] == "cpu" or machine.has_context(device):
+        return ""
+    share = machine.utilization(device)
+    if share is None or share < BUSY:
+        return ""
+    return f"{device} is {share:.0%} busy with other jobs, and predicted as if it were free"
+
+
+def _devices_to_compare(
     devices: Sequence[str] | None, profile: Profile, modules: Sequence[nn.Module], *, here: bool
 ) -> tuple[list[str], dict[str, str], dict[str, str]]:
     """The devices to compare, the names of fits by those that devices have now, and why others are left out.

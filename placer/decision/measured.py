@@ -307,7 +307,7 @@ def with_recorded(table: Table) -> Table:
                 f"step times on {' and '.join(sorted(times))} were recorded in earlier runs; what they are made of is "
                 "predicted"
             )
-            steps = None if table.unit is JOB else table.repeats
+            steps = None if table.unit == JOB else table.repeats
             part = replace(part, predictions=corrected(part.predictions, times, steps), notes=(*part.notes, note))
         parts.append(part)
     if not devices:

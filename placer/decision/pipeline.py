@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from placer import machine
 from placer.decision.candidates import Candidate, Candidates, residence
 from placer.decision.decision import ThreadOption
 from placer.decision.measured import with_measured, with_recorded
@@ -25,8 +24,6 @@ from placer.workload import Job, Workload
 #: The number of threads a process has is kept unless another one saves more than this share of the step: two counts
 #: share most of a prediction's error, and changing the setting touches the whole process.
 THREADS_TIE = 0.05
-#: Share of the time from which on a device counts as busy: a desktop that is drawn stays below.
-BUSY = 0.5
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,8 @@ class Question:
     """Work that is to be priced, the ``candidates`` that it could run on, and the ``objective`` that is minimized.
 
     ``work`` that was traced is not traced again. ``recorded``: step times that earlier runs recorded here take the
-    place of predicted ones. ``measure`` (never, unsure, always): so do those of real steps, timed now.
+    place of predicted ones. ``measure`` (never, unsure, always): so do those of real steps, timed now, of a single step
+    on devices of this machine.
     """
 
     work: Workload | Job | Traced
@@ -97,12 +95,13 @@ def _price_parts(traced: Traced, candidates: Candidates, objective: Objective) -
             thread_options = tried or thread_options
         parts.append(PricedPart(part.name, part.count, predictions, part.facts, part.model, part.key))
     origins = [origin(name, prediction, candidates.profile) for name, prediction in parts[0].predictions.items()]
-    occupied = tuple(filter(None, map(_occupied, able)))
+    occupied = tuple(candidate.occupied for candidate in able if candidate.occupied)
     notes += [*left_out_lines, *filter(None, origins), *candidates.profile.remarks, *occupied]
+    once = tuple(dict.fromkeys(notes))
     return Table(
-        tuple(parts), candidates.profile, traced.facts, traced.repeats, traced.unit, objective, tuple(notes),
+        tuple(parts), candidates.profile, traced.facts, traced.repeats, traced.unit, objective, once,
         beside=frozenset(candidate.name for candidate in able if not candidate.asked),
-        thread_options=thread_options, left_out=left_out_lines, occupied=occupied, here=candidates.this_machine,
+        thread_options=thread_options, left_out=left_out_lines, occupied=occupied, this_machine=candidates.this_machine,
     )  # fmt: skip
 
 
@@ -154,20 +153,6 @@ def best_count(steps: Mapping[int, float], now: int) -> int:
     """
     best = min(steps, key=lambda count: (steps[count], count))
     return now if now in steps and steps[best] >= steps[now] * (1.0 - THREADS_TIE) else best
-
-
-def _occupied(candidate: Candidate) -> str:
-    """A sentence on an accelerator of this machine that other processes keep busy; "" where that is not known.
-
-    One that this process uses already is left out: its own work cannot be told from that of others.
-    """
-    device = candidate.name
-    if not candidate.here or machine.split_device(device)[0] == "cpu" or machine.has_context(device):
-        return ""
-    share = machine.utilization(device)
-    if share is None or share < BUSY:
-        return ""
-    return f"{device} is {share:.0%} busy with other jobs, and predicted as if it were free"
 
 
 def origin(name: str, prediction: Prediction, profile: Profile) -> str:

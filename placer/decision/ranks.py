@@ -46,12 +46,6 @@ def own_accelerator() -> str | None:
     return accelerators[int(local) % len(accelerators)] if accelerators else None
 
 
-def own_devices() -> tuple[str, ...] | None:
-    """In a distributed run the CPU and this rank's own accelerator; else None: all of the machine's."""
-    accelerator = own_accelerator()
-    return None if accelerator is None else ("cpu", accelerator)
-
-
 def agreed(decision: Decision, candidates: Iterable[str], workload: Workload, *, tuned: bool = False) -> Decision:
     """The decision, with the device that the first rank chose for this model in this run; ``tuned``: its threads too.
 

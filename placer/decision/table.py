@@ -31,10 +31,10 @@ class PricedPart:
 class Table:
     """A step or a job by device: the ``parts`` that it is made of, and the ``costs`` they add up to.
 
-    ``profile`` is the one that is compared with, ``here``: that of this machine. ``beside`` names the GPUs that nobody
-    asked about. ``thread_options`` are the numbers of CPU threads that were compared, none unless that was asked for.
-    ``left_out`` says which devices cannot be used, ``occupied`` which ones other jobs keep busy, and ``real`` where
-    real step times took the place of predicted ones: ``predicted`` is the table without them then.
+    ``profile`` is the one that is compared with; ``this_machine``: it is of this machine. ``beside`` names the GPUs
+    that nobody asked about. ``thread_options`` are the numbers of CPU threads that were compared, none unless that was
+    asked for. ``left_out`` says which devices cannot be used, ``occupied`` which ones other jobs keep busy, and
+    ``real`` where real step times took the place of predicted ones: ``predicted`` is the table without them then.
     """
 
     parts: tuple[PricedPart, ...]
@@ -50,7 +50,7 @@ class Table:
     occupied: tuple[str, ...] = ()
     real: str = ""
     predicted: Table | None = None
-    here: bool = True
+    this_machine: bool = True
 
     @cached_property
     def costs(self) -> Mapping[str, Cost]:
@@ -90,25 +90,26 @@ class Table:
         By time it is one that the caller has or asked about: GPUs that stand ``beside`` these are only told of.
         """
         decision = decide(self.costs, self.repeats, self.objective, self.unit)
+        reason = decision.reason
         asked = {device: cost for device, cost in self.costs.items() if device not in self.beside}
         if asked and self.beside and self.objective.name == "time":
             among_asked = decide(asked, self.repeats, self.objective, self.unit)
             decision = replace(among_asked, break_even_steps=decision.break_even_steps)
-            if decision.speedup is None and asked[decision.device].fits:  # "no other device" is not the whole of it
-                decision = replace(decision, reason=self._reason_beside(decision.device))
-        reason = decision.reason
-        if decision.device == "cpu":
-            reason += _threads_reason(decision.threads, self.thread_options)
-        if self.real:
-            reason += f" ({self.real})"
+            reason = decision.reason
+        further = _threads_reason(decision.threads, self.thread_options) if decision.device == "cpu" else ""
+        further += f" ({self.real})" if self.real else ""
+        if decision.speedup is None and self.beside and asked and asked[decision.device].fits:
+            reason = self._reason_beside(decision.device, further)  # "no other device" is not the whole of it
+        else:
+            reason += further
         reason = "; ".join((reason, *self.left_out, *self.occupied))
         return replace(decision, thread_options=self.thread_options, reason=reason)
 
-    def _reason_beside(self, device: str) -> str:
-        """The time on the only device there is, and on the best of the GPUs beside it."""
+    def _reason_beside(self, device: str, further: str) -> str:
+        """The time on the only device there is, what is said ``further`` of it, and the best of the GPUs beside it."""
         fitting = [name for name in self.costs if name in self.beside and self.costs[name].fits]
         takes = f"{self.unit.one} takes {format_seconds(self.costs[device].step_seconds)}"
-        reason = f"{device} is the only device {'here' if self.here else 'there'}: {takes}"
+        reason = f"{device} is the only device {'here' if self.this_machine else 'there'}: {takes}{further}"
         if not fitting:
             return reason
         best = min(fitting, key=lambda name: counted_seconds(self.costs[name], self.repeats))

@@ -36,7 +36,7 @@ def find_turn(traced: Traced, question: Question, table: Table) -> Turn | None:
     common first size, and where there are not both a CPU and an accelerator. Raises nothing.
     """
     part = traced.parts[0]
-    if traced.unit is JOB or part.workload.is_step_function or part.trace.real:
+    if traced.unit == JOB or part.workload.is_step_function or part.trace.real:
         return None
     size = batch_size(part.workload)
     if size is None or len({is_cpu(name) for name in table.costs}) < 2:

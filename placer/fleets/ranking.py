@@ -130,7 +130,7 @@ def rank(
         for kind, row in ranked(rows, objective, target).items()
         for machine in alike[kind]
     ]
-    unit = "job" if steps.unit is JOB else "step"
+    unit = "job" if steps.unit == JOB else "step"
     return Fleet(tuple(in_order), steps.facts, objective, target, unit, steps.repeats, notes)
 
 

@@ -125,19 +125,19 @@ class CostModel:
         """Seconds, sigma of log(seconds) and source of each work."""
         cores, threads = self.fit.cores, self.fit.threads
         if cores is None:
-            return self._price_by_family(works, self.fit)
+            return self._price_in_groups(works, self.fit)
         cuts = [cut_of(work) for work in works]
         shares = [share_of(work, min(threads, cut.pieces)) for work, cut in zip(works, cuts, strict=True)]
         one = replace(self.fit, threads=1, rates=cores.rates)
-        seconds, sigma, sources = self._price_by_family(shares, one)
+        seconds, sigma, sources = self._price_in_groups(shares, one)
         for i, (work, share) in enumerate(zip(works, shares, strict=True)):
             start = seconds[i] * start_share(share, one)
             seconds[i] = shared_seconds(work, cuts[i], seconds[i], start, cores, threads)
             sigma[i] = math.hypot(sigma[i], SHARED_SIGMA)
         return seconds, sigma, sources
 
-    def _price_by_family(self, works: Sequence[Work], fit: DeviceFit) -> Prices:
-        """The same with the costs of ``fit``. Ops that are priced in one way are priced together."""
+    def _price_in_groups(self, works: Sequence[Work], fit: DeviceFit) -> Prices:
+        """``price_works`` with the costs of ``fit``, whatever the cores. Ops that are priced in one way go together."""
         groups: dict[tuple[Pricer, str], list[int]] = {}
         for i, work in enumerate(works):
             groups.setdefault(self._pricer_of(work, fit), []).append(i)

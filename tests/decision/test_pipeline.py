@@ -11,8 +11,8 @@ from torch import nn
 
 from placer import machine
 from placer.decision import Question, answer, best_count, gather
-from placer.decision.candidates import Candidate, Candidates
-from placer.decision.pipeline import BUSY, THREADS_TIE
+from placer.decision.candidates import BUSY, Candidate, Candidates, occupied
+from placer.decision.pipeline import THREADS_TIE
 from placer.decision.steps import workload_key
 from placer.decision.table import Table, total
 from placer.errors import PlacerError
@@ -150,8 +150,11 @@ def test_accelerators_that_others_keep_busy_are_named(
     shares: dict[str, float | None] = {"cuda": 0.9, "cuda:1": 0.9, "cuda:2": 0.1, "cuda:3": BUSY, "mps": None}
     monkeypatch.setattr(machine, "utilization", shares.__getitem__)
     monkeypatch.setattr(machine, "has_context", lambda device: device == "cuda:1")  # this process uses it
-    here = [Candidate(name, "cuda", handmade_profile, 1, here=True) for name in shares]
-    others = [Candidate("cpu", "cpu", handmade_profile, 1, here=True), Candidate("cuda@x", "cuda", handmade_profile, 1)]
+    here = [
+        Candidate(name, "cpu" if name == "cpu" else "cuda", handmade_profile, 1, here=True, occupied=occupied(name))
+        for name in ("cpu", *shares)
+    ]
+    others = [Candidate("cuda@x", "cuda", handmade_profile, 1)]
     workload = make_workload(nn.Linear(8, 8), (4, 8), mode="train")
     table = answer(Question(workload, Candidates((*others, *here), handmade_profile, ("known",))))
     assert [text.split(",")[0] for text in table.occupied] == [

@@ -17,7 +17,7 @@ from placer import machine, profile
 from placer.decision import ranks
 from placer.decision.decision import Decision
 from placer.profile.profile import Profile
-from placer.workload import make_workload
+from placer.workload import check_devices_here, make_workload
 
 
 def faster_with(found: Profile, threads: int) -> Profile:
@@ -97,9 +97,9 @@ def test_a_rank_drives_its_own_accelerator(monkeypatch: pytest.MonkeyPatch) -> N
                                    ("1", "1", None), ("", "1", None)):  # fmt: skip
         monkeypatch.setenv("WORLD_SIZE", world)
         monkeypatch.setenv("LOCAL_RANK", local)
-        assert ranks.own_devices() == (expected and ("cpu", expected))
+        assert check_devices_here(None, ranks.own_accelerator()) == (expected and ("cpu", expected))
     monkeypatch.setattr(machine, "accelerators", lambda: ())
-    assert ranks.own_devices() is None
+    assert check_devices_here(None, ranks.own_accelerator()) is None
 
 
 def test_the_store_is_that_of_the_group_or_of_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
