@@ -96,6 +96,16 @@ class FleetRow:
         return self.cost.fits
 
     @property
+    def step_seconds(self) -> float:
+        """Of one step, or one job."""
+        return self.cost.step_seconds
+
+    @property
+    def joules(self) -> float | None:
+        """Of what counts, an estimate; None where it is not known."""
+        return self.cost.joules
+
+    @property
     def seconds(self) -> float:
         """Of all steps, or all repeats of a job, where it is known how many there are; else of one."""
         return self.cost.seconds
@@ -337,7 +347,7 @@ def _columns(fleet: Fleet, shown: Sequence[FleetRow]) -> tuple[list[str], list[l
         if priced:
             line.append(_money(fleet, row))
         if power:
-            line.append("-" if row.cost.joules is None else format_joules(row.cost.joules * _many(fleet)))
+            line.append("-" if row.joules is None else format_joules(row.joules * _many(fleet)))
         cells.append([*line, row.verdict])
     return heads, cells
 

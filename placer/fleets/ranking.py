@@ -182,7 +182,7 @@ def ranked(
 
 def _amounts(row: FleetRow, objective: str) -> tuple[float, float | None, float | None]:
     """Its seconds and dollars, and its joules where they count."""
-    return row.seconds, row.dollars, row.cost.joules if objective == "energy" else None
+    return row.seconds, row.dollars, row.joules if objective == "energy" else None
 
 
 def _aim(row: FleetRow, objective: str) -> str:
@@ -194,7 +194,7 @@ def _aim(row: FleetRow, objective: str) -> str:
 
 def _amount(row: FleetRow, objective: str) -> float | None:
     """What is compared of a row."""
-    return {"time": row.seconds, "cost": row.dollars, "energy": row.cost.joules}[_aim(row, objective)]
+    return {"time": row.seconds, "cost": row.dollars, "energy": row.joules}[_aim(row, objective)]
 
 
 def _place(row: FleetRow, objective: str) -> tuple[bool, bool, float, float]:
