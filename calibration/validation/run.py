@@ -17,7 +17,6 @@ from pathlib import Path
 import torch
 
 from placer import machine
-from placer import profile as profiles
 from placer.calibration.measuring.op_record import REGION
 from placer.calibration.measuring.timing import Clock
 from placer.calibration.suite import Entry, accelerator_entries, entries
@@ -32,7 +31,7 @@ from placer.errors import CalibrationError, ProfileMissing
 from placer.machine import MeasuredSpeeds
 from placer.pricing import beside, named_profile, nearest_profile, on_other_cpu, small_step_seconds
 from placer.printable import printable_text
-from placer.profile import DeviceFit, Profile
+from placer.profile import DeviceFit, Profile, find_gpu, load, stale_fields
 from placer.units import format_seconds
 from placer.workload import same_randomness
 
@@ -61,7 +60,7 @@ def main(
     """
     check_what_if(what_if, suite, against)
     for name in what_if or ():
-        profiles.find_gpu(name)  # refused before anything is measured
+        find_gpu(name)  # refused before anything is measured
     written = None if output is None else Path(output)
     if against is not None:
         past = record.load(Path(against))
@@ -71,7 +70,7 @@ def main(
             record.save(report, written)
     else:
         chosen = _estimate(profile) if estimate else _loaded(profile)
-        stale = profiles.stale_fields(chosen, machine.fingerprint())
+        stale = stale_fields(chosen, machine.fingerprint())
         if stale:
             say(f"warning: the profile is stale ({'; '.join(stale)}); run: placer calibrate")
         seconds, visits = QUICK if suite in (None, "quick") else THOROUGH
@@ -96,7 +95,7 @@ def say(text: str) -> None:
 
 
 def _loaded(source: Profile | str | Path | None) -> Profile:
-    return source if isinstance(source, Profile) else profiles.load(source)
+    return source if isinstance(source, Profile) else load(source)
 
 
 def _profile_for(past: Report, path: Path, source: Profile | str | Path | None) -> Profile:
@@ -121,11 +120,11 @@ def profile_of_record(report: Report, path: Path) -> Profile:
     """
     beside_it = path.parent / report.profile.rpartition(" of ")[0]
     if beside_it.is_file():
-        found = profiles.load(beside_it)
+        found = load(beside_it)
         if profile_title(found) == report.profile:
             return found
     try:
-        return profiles.load(None)
+        return load(None)
     except ProfileMissing:
         return nearest_profile(report.fingerprint)
 

@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any
 
 from placer import machine
-from placer import profile as profiles
 from placer.errors import ProfileMissing, UnknownCPU, UnknownGPU
 from placer.pricing.cpu_classes import CLASSES
 from placer.pricing.floors import CYCLE, STARTING
@@ -23,7 +22,23 @@ from placer.pricing.framework import HOST_DOUBT, ISSUE_RATIO
 from placer.pricing.op_table import kind_of
 from placer.pricing.speed_reading import cpu_speeds
 from placer.pricing.speeds import CpuSpeeds
-from placer.profile import SCHEMA, Cores, CpuSheet, DeviceFit, Profile, load, load_cached, named_cores
+from placer.profile import (
+    SAME_CLASS_WITHIN,
+    SCHEMA,
+    Cores,
+    CpuSheet,
+    DeviceFit,
+    Profile,
+    dissimilarity,
+    load,
+    load_cached,
+    named_cores,
+    reported_gpu,
+    shipped,
+    shipped_facts,
+    shipped_folder,
+    stale_fields,
+)
 
 #: Amounts that are moved memory, besides those called bytes.
 _MOVED = frozenset({"moved", "moved_singly", "renewed", "table", "activations"})
@@ -82,7 +97,7 @@ def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
     A measured core of its kind, scaled to the sheet's clock, vectors, caches and memory.
     """
     kind = CLASSES[sheet.kind]
-    measured = profiles.load_cached(profiles.shipped_folder() / f"{kind.profile}.json")
+    measured = load_cached(shipped_folder() / f"{kind.profile}.json")
     sockets = math.ceil(threads / sheet.cores)
     core = kind.reached * sheet.clock_ghz * 1e9 * sheet.flops_per_cycle
     channels = COPIED * sheet.bytes_per_second
@@ -174,16 +189,16 @@ def nearest_profile(facts: Mapping[str, Any], *, own_class: bool = True) -> Prof
     Without ``own_class`` profiles of the machine's own class are left out: to see how good an estimate is elsewhere.
     Raises ProfileError.
     """
-    facts_of = {name: profiles.shipped_facts(name) for name in profiles.shipped()}
-    unlike = {name: profiles.dissimilarity(fingerprint, facts) for name, (fingerprint, _) in facts_of.items()}
-    allowed = [name for name in facts_of if own_class or unlike[name] >= profiles.SAME_CLASS_WITHIN]
+    facts_of = {name: shipped_facts(name) for name in shipped()}
+    unlike = {name: dissimilarity(fingerprint, facts) for name, (fingerprint, _) in facts_of.items()}
+    allowed = [name for name in facts_of if own_class or unlike[name] >= SAME_CLASS_WITHIN]
     nearest = min(allowed, key=lambda name: (unlike[name], facts_of[name][1]))
-    return profiles.load_cached(profiles.shipped_folder() / f"{nearest}.json")  # a user's profile may have its name
+    return load_cached(shipped_folder() / f"{nearest}.json")  # a user's profile may have its name
 
 
 def _calibrated_cpu(calibration: Profile | None, facts: Mapping[str, Any]) -> Profile | None:
     """The CPU of ``own``, if nothing that it depends on has changed."""
-    if calibration is None or profiles.stale_fields(calibration, {**facts, "accelerators": ()}):
+    if calibration is None or stale_fields(calibration, {**facts, "accelerators": ()}):
         return None
     if "cpu" not in calibration.devices():
         return None
@@ -196,13 +211,13 @@ def _accelerator(
     """The fit of an accelerator: as calibrated, where that holds, or of the catalog; None where nothing is known."""
     device = str(accelerator["device"])
     alone = {**facts, "accelerators": [accelerator]}
-    if calibration is not None and device in calibration.devices() and not profiles.stale_fields(calibration, alone):
+    if calibration is not None and device in calibration.devices() and not stale_fields(calibration, alone):
         return calibration.fit(device)
     # Only where there is an accelerator: the catalog's model takes time to load.
     from placer.pricing.gpu.catalog_profile import gpu_profile
 
     try:
-        of_catalog = gpu_profile(profiles.reported_gpu(accelerator).name, cpu)
+        of_catalog = gpu_profile(reported_gpu(accelerator).name, cpu)
     except UnknownGPU:
         return None
     return replace(of_catalog.fits[0], device=device, estimated=True)

@@ -25,10 +25,9 @@ import msgspec
 import torch
 
 from placer import machine
-from placer import profile as profiles
 from placer.errors import PlacerError, is_out_of_memory
 from placer.pricing.speeds import CpuSpeeds, beside, unread
-from placer.profile import Profile
+from placer.profile import Profile, data_home, load_cached, read_regular, replace_file
 from placer.tracing import without_compiler
 
 #: What the speeds depend on besides the number of threads and the profile.
@@ -57,13 +56,13 @@ def cpu_speeds(facts: Mapping[str, Any], nearest: Profile, threads: int) -> CpuS
         return last
     by_threads[str(threads)] = speeds
     with suppress(OSError):
-        profiles.replace_file(path, msgspec.json.encode(_Remembered(of, by_threads)))
+        replace_file(path, msgspec.json.encode(_Remembered(of, by_threads)))
     return speeds
 
 
 def speeds_path() -> Path:
     """The file that keeps this machine's speeds."""
-    return profiles.data_home() / "speeds" / f"{machine.machine_id()}.json"
+    return data_home() / "speeds" / f"{machine.machine_id()}.json"
 
 
 class _Remembered(msgspec.Struct):
@@ -76,7 +75,7 @@ class _Remembered(msgspec.Struct):
 def _remembered(path: Path, of: Mapping[str, Any]) -> dict[str, CpuSpeeds]:
     """The speeds that were read of the same machine, by number of threads."""
     with suppress(OSError, ValueError):  # those of msgspec among them
-        content = msgspec.json.decode(profiles.read_regular(path), type=_Remembered)
+        content = msgspec.json.decode(read_regular(path), type=_Remembered)
         if content.of == of:
             return content.threads
     return {}
@@ -156,7 +155,7 @@ def answer(request: Mapping[str, Any]) -> None:
     _unwatched()
     without_compiler()
     torch.set_num_threads(request["threads"])
-    nearest = profiles.load_cached(request["profile"])
+    nearest = load_cached(request["profile"])
     try:
         measured = machine.measure_speeds()
     except Exception as error:
