@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from typing import Any
 
-from placer.decision import JOB, Advice, Table
+from placer.decision import JOB, Advice, Decision, Table
 from placer.explanation import build
 from placer.explanation.accuracy import usual_error
 from placer.explanation.data import ExplanationData, Measured, Turn
@@ -30,10 +30,10 @@ class Explanation(ExplanationData):
 
         Layers and ops add up to a device's compute component.
         """
-        rows = cls.of_rows(table)
-        longest, priced = build.longest_part(table, rows.decision.device), build.priced_devices(table)
-        return replace(
-            rows,
+        decision = table.decide()
+        longest, priced = build.longest_part(table, decision.device), build.priced_devices(table)
+        return cls(
+            **_rows(table, decision),
             layers=build.layer_rows(table),
             ops=build.op_rows(table),
             bottlenecks=tuple(build.bottlenecks(longest)),
@@ -48,20 +48,7 @@ class Explanation(ExplanationData):
     @classmethod
     def of_rows(cls, table: Table) -> Explanation:
         """The same without what each op and layer takes: what the history keeps of a decision."""
-        decision = table.decide()
-        longest = build.longest_part(table, decision.device)
-        return cls(
-            workload=dict(table.facts),
-            decision=decision,
-            devices=table.costs,
-            layers=(),
-            ops=(),
-            notes=build.notes(table),
-            machine={**table.profile.facts, "here": table.this_machine},
-            parts=build.part_rows(table) if table.unit == JOB else (),
-            usual_errors={device: usual_error(longest.predictions[device]) for device in table.costs},
-            left_out=table.left_out,
-        )
+        return cls(**_rows(table, table.decide()), layers=(), ops=())
 
     def __str__(self) -> str:
         return self.to_text()
@@ -82,3 +69,18 @@ class Explanation(ExplanationData):
         Raises PlacerError without what ``pip install torch-placer[report]`` brings.
         """
         return render(self, sweep)
+
+
+def _rows(table: Table, decision: Decision) -> dict[str, Any]:
+    """The fields that a table tells without a look at single ops, by name."""
+    longest = build.longest_part(table, decision.device)
+    return {
+        "workload": dict(table.facts),
+        "decision": decision,
+        "devices": table.costs,
+        "notes": build.notes(table),
+        "machine": {**table.profile.facts, "here": table.this_machine},
+        "parts": build.part_rows(table) if table.unit == JOB else (),
+        "usual_errors": {device: usual_error(longest.predictions[device]) for device in table.costs},
+        "left_out": table.left_out,
+    }

@@ -157,9 +157,8 @@ class CostModel:
         if residual is None and self._gpu is not None:
             return CostModel._by_published_times, ""
         # The table of ops has what no sample of the family is of, unless the family counts what such an op does.
-        sampled = residual is not None and residual.op_index(known_labels(work)) >= 0
-        counted = work.effort is not None and work.effort.kind == COUNTED
-        if on_cpu and work.family != "view" and not sampled and not counted:
+        counted = work.family == "view" or (work.effort is not None and work.effort.kind == COUNTED)
+        if on_cpu and not counted and (residual is None or residual.op_index(known_labels(work)) < 0):
             return CostModel._by_table_of_ops, ""
         return (CostModel._by_roofline, "") if residual is None else (CostModel._by_samples, work.family)
 
