@@ -91,21 +91,24 @@ def compiled_step(priced: PricedTrace, model: CostModel) -> PricedTrace:
         return replace(priced, trace=replace(trace, notes=(*trace.notes, note)))
     regions = [call.phase if call.phase in ("forward", "backward") else "" for call in trace.calls]
     places = places_in_kernels(trace, works, regions)
+    eager = _channels_last(priced, model, regions)
     graph = fit.device != "cpu" and trace.compiled in GRAPHS
-    seconds = []
-    for work, place, laid_out in zip(works, places, _channels_last(priced, model, regions), strict=True):
-        saved = 0.0 if place.kernel is None else (1.0 - place.traffic) * traffic_seconds(work, laid_out, fit)
-        seconds.append(laid_out - saved)
-    host = []
-    launched: set[int | str] = set()
-    for region, place, issue in zip(regions, places, priced.host_seconds, strict=True):
-        launch = (region or None) if graph else place.kernel
-        if launch in launched:
-            host.append(0.0)
-        else:
-            host.append(_GRAPH_LAUNCH if graph and region else issue)
-        if launch is not None:
-            launched.add(launch)
+    seconds, host = [], []
+    begun: set[int | str] = set()
+    for work, region, place, own, issue in zip(works, regions, places, eager, priced.host_seconds, strict=True):
+        first = place.kernel is not None and place.kernel not in begun
+        if place.kernel is not None:
+            start, arithmetic, traffic = parts_of(work, own, fit)
+            own = (start if first else 0.0) + arithmetic + traffic * place.traffic
+            issue = issue if first else 0.0
+            begun.add(place.kernel)
+        elif region and work.family == "view":
+            own = issue = 0.0
+        if region and graph:
+            issue = 0.0 if region in begun else _GRAPH_LAUNCH
+            begun.add(region)
+        seconds.append(own)
+        host.append(issue)
     if graph:  # it reads from memory of its own
         seconds[0] += 2.0 * trace.batch_bytes / fit.rates["bytes_per_second"]
     kernels = len({place.kernel for place in places if place.kernel is not None})
@@ -176,12 +179,11 @@ def _kernels(
         sources = {makers[value] for value in reads if value in makers}
         hosts = {n for n in sources if _joins(number, n, trace, works, regions)}
         depth = max((depths[n] + (n not in hosts) for n in sources), default=0)
-        joined = [kernels[n] for n in sorted(hosts) if depths[n] == depth]
+        joined = {kernels[n] for n in hosts if depths[n] == depth}
         depths.append(depth)
+        kernels.append(number if regions[number] and work.family in FUSABLE else None)
         if joined:
-            kernels.append(joined[0])
-        else:
-            kernels.append(number if regions[number] and work.family in FUSABLE else None)
+            kernels = [number if kernel in joined else kernel for kernel in kernels]
         if work.family != "view":
             makers.update(dict.fromkeys(writes, number))
     return kernels, makers
@@ -204,14 +206,15 @@ def _elements(call: OpCall) -> int:
     return max((t.numel for t in (*call.outputs, *call.inputs)), default=0)
 
 
-def traffic_seconds(work: Work, seconds: float, fit: DeviceFit) -> float:
-    """What an op's memory traffic takes of its seconds.
+def parts_of(work: Work, seconds: float, fit: DeviceFit) -> tuple[float, float, float]:
+    """(start, arithmetic, memory traffic): the parts of an op's seconds.
 
-    On an accelerator an op that the compiler can fuse is bound by memory. On the CPU the shares are those of its floor;
+    On an accelerator an op that the compiler can fuse is bound by memory. On the CPU the parts are those of its floor;
     of an op of one instruction for each element, all but the start is traffic.
     """
     if fit.device != "cpu":
-        return seconds - min(launches(work) * fit.rates["dispatch_seconds"], seconds)
+        start = min(launches(work) * fit.rates["dispatch_seconds"], seconds)
+        return start, 0.0, seconds - start
     family = fit.families.get(work.family)
     if family is None:
         start, arithmetic, traffic = roofline_parts(work, fit)
@@ -222,10 +225,11 @@ def traffic_seconds(work: Work, seconds: float, fit: DeviceFit) -> float:
         traffic = sum(costs.values()) - arithmetic - start
     total = start + arithmetic + traffic
     if total <= 0.0:
-        return seconds
+        return 0.0, 0.0, seconds
+    start, arithmetic = seconds * start / total, seconds * arithmetic / total
     if work.family == "elementwise" and not evaluates(work):
-        traffic += arithmetic
-    return seconds * traffic / total
+        arithmetic = 0.0
+    return start, arithmetic, seconds - start - arithmetic
 
 
 def _channels_last(priced: PricedTrace, model: CostModel, regions: Sequence[str]) -> Sequence[float]:
