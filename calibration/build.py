@@ -7,12 +7,13 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from placer import profile
 from placer.calibration import fitting
 from placer.calibration.measuring.bench import WAITING
-from placer.calibration.measuring.journal import Journal, infeasible
+from placer.calibration.measuring.journal import Journal, StepObservation, infeasible
 from placer.calibration.measuring.recording import SESSIONS
 from placer.calibration.plan import too_few
 from placer.errors import CalibrationError
@@ -40,8 +41,9 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
     contradicted: list[str] = []
     chosen = fitting.ChosenHyperparameters()
     known = () if unaided else fitting.shipped_references()
-    # The CPU first: what its host costs is known better there, and the fit of an accelerator is held by it.
-    for (device, threads), rates in sorted(journal.rates.items(), key=lambda item: item[0][0] != "cpu"):
+    # The CPU first: what its host costs is known better there, and the fit of an accelerator is held by it. Of its
+    # numbers of threads one comes first: what several take follows from it.
+    for (device, threads), rates in sorted(journal.rates.items(), key=lambda item: (item[0][0] != "cpu", item[0])):
         observations = journal.of(device, threads)
         if not enough(journal, device, threads):
             if device not in journal.broken:
@@ -52,13 +54,18 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
         step_seconds = journal.seconds[device, threads] / len(observations)
         candidates = fitting.expectations(known, device, threads, fingerprint)
         expected = fitting.of_nearest_pace(candidates, observations, step_seconds)
-        if device == "cpu":
+        core = _one_core(fits, observations, rates, known, threads, fingerprint) if device == "cpu" else None
+        if core is not None:
+            fit = fitting.fit_cores(observations, rates, core, threads)
+            if core not in fits:
+                fits.append(replace(core, interval=fit.interval))
+        elif device == "cpu":
             fit = fitting.fit_device(
                 observations, rates, device=device, threads=threads, chosen=chosen, expected=expected,
                 step_seconds=step_seconds,
             )  # fmt: skip
         else:
-            host = next((fit.framework for fit in fits if (fit.device, fit.threads) == ("cpu", threads)), None)
+            host = next((fit.framework for fit in fits if fit.device == "cpu" and fit.framework), None)
             gpu = fitting.catalog_gpu(fingerprint, device)
             fit = fitting.fit_accelerator(
                 observations, rates, device=device, threads=threads, expected=expected, host=host, gpu=gpu
@@ -67,7 +74,7 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
         fits.append(fit)
         samples += fitting.samples(observations, most=KEPT_SAMPLES)
         spreads += [o.spread for o in observations]
-        few = too_few(observations)
+        few = () if core is not None else too_few(observations)
         if few:
             lacking.append(f"{device} with {threads} threads: too few samples of {', '.join(few)}")
     if not fits:
@@ -94,6 +101,25 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
         seconds=sum(journal.seconds.values()),
         unusable={d: reason for d, reason in journal.broken.items() if d not in {fit.device for fit in fits}},
     )  # fmt: skip
+
+
+def _one_core(
+    fits: Sequence[DeviceFit], observations: Sequence[StepObservation], rates: Mapping[str, float],
+    known: Sequence[Profile], threads: int, fingerprint: Mapping[str, Any],
+) -> DeviceFit | None:  # fmt: skip
+    """The fit of one core, by which many ``threads`` are priced; None for few threads, and where no core is known.
+
+    Where nothing was measured on one thread, it is that of the nearest shipped profile, at this machine's pace.
+    """
+    if threads <= fitting.FEW_THREADS:
+        return None
+    measured = next((fit for fit in fits if fit.device == "cpu" and fit.threads == 1), None)
+    if measured is not None:
+        return measured
+    nearest = next(iter(fitting.expectations(known, "cpu", 1, fingerprint)), None)
+    if nearest is None or nearest.fit.threads != 1:
+        return None
+    return fitting.core_of_steps(observations, rates, nearest, threads)
 
 
 def broken_devices(journal: Journal, *devices: str) -> list[str]:

@@ -53,12 +53,12 @@ class Planner:
 
     def __init__(
         self, rates: Mapping[str, float], *, seed: int, longest_step: float, rarely: float | None = None,
-        short: float = 0.0, memory: float | None = None,
+        short: float = 0.0, memory: float | None = None, families: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         """``longest_step``: seconds a probe's step may take; ``rarely``: the same of a few probes (None: of all).
 
         ``short`` is the share of the blocks that are made for shorter steps. ``memory``: free bytes of an accelerator;
-        None on the CPU.
+        None on the CPU. ``families``: what is drawn; None: of every family.
         """
         self.random = Random(seed)
         reach = EFFICIENCY * longest_step
@@ -67,7 +67,7 @@ class Planner:
         self.limit, self._stretched = (_within(memory, some, rates) for some in (limit, stretched))
         self._short = short
         self._roofline = DeviceFit("cpu" if memory is None else "accelerator", 1, rates, {}, {}, {})
-        self._families = {name: _Family(weight) for name, (_, weight) in PROPOSERS.items()}
+        self._families = {name: _Family(PROPOSERS[name][1]) for name in families or PROPOSERS}
 
     def next(self) -> Probe:
         """The next probe: its family by need, its shapes at random within the longest step."""

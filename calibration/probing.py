@@ -13,6 +13,7 @@ import torch
 
 from placer import machine
 from placer.calibration.build import enough
+from placer.calibration.fitting import FEW_THREADS
 from placer.calibration.measuring.bench import MOST_LOST, RECORDER, WAITING, Bench, attempt
 from placer.calibration.measuring.clocks import ClockWatch
 from placer.calibration.measuring.journal import Journal
@@ -24,10 +25,11 @@ from placer.calibration.progress import Progress
 from placer.decision import running_with
 
 #: Numbers of threads up to which nothing between one and all is measured.
-FEW_THREADS = 4
-#: Time that another number of threads than the process has is worth, in times of what that one gets. It needs less:
-#: what varies with what is chosen once, and what is expected of each op is known from other machines.
-OTHER_THREADS = 0.3
+NOTHING_BETWEEN = 4
+#: Time that a number of threads gets, in times of what each device gets. What varies with what is learnt once: of two
+#: threads on that number, of more on one, since what several take follows from it. A number between is measured for its
+#: pace alone.
+OTHER_THREADS, BETWEEN = 0.3, 0.1
 #: Share of a device's time for the data-sheet rates.
 RATES_SHARE = 0.08
 #: Longest step of a probe, as a share of a device's time: a dozen of them are timed.
@@ -68,18 +70,23 @@ def thread_counts(threads: int) -> tuple[int, ...]:
     than the best of all on average; of 1, 8 and 16 5.1 %; of 1 and 16 12.2 %; of 1, 4, 8 and 16 1.3 %. A fourth number
     leaves each of them too few probes of a minute to be told from the others (``tests/simulated/many_cores.py``).
     """
-    return tuple(sorted({1, threads, *([round(math.sqrt(threads))] if threads > FEW_THREADS else [])}))
+    return tuple(sorted({1, threads, *([round(math.sqrt(threads))] if threads > NOTHING_BETWEEN else [])}))
 
 
 def targets(devices: Sequence[str], quick: bool) -> list[Target]:
     """Every device at this process's number of threads; the CPU also at one and, on large machines, in between."""
     threads = torch.get_num_threads()
-    others = [] if quick else [count for count in thread_counts(threads) if count != threads]
     wanted: list[Target] = []
     for device in devices:
-        wanted.append(Target(device, threads, 1.0))
-        if device == "cpu":
-            wanted += [Target(device, count, OTHER_THREADS) for count in others]
+        if device != "cpu":
+            wanted.append(Target(device, threads, 1.0))
+        elif threads <= FEW_THREADS:
+            wanted.append(Target(device, threads, 1.0))
+            wanted += [Target(device, 1, OTHER_THREADS)] if threads > 1 and not quick else []
+        else:
+            wanted += [Target(device, 1, 1.0), Target(device, threads, OTHER_THREADS)]
+            others = [] if quick else thread_counts(threads)[1:-1]
+            wanted += [Target(device, count, BETWEEN) for count in others]
     return shared_out(wanted)
 
 
@@ -149,6 +156,7 @@ def measure(
             journal.rates[target.key], seed=seed, longest_step=mostly,
             rarely=max(min(LONGEST_SHARE * seconds, LONGEST), mostly), short=SHORT if on_cpu else 0.0,
             memory=None if on_cpu else machine.memory(target.device)[0],
+            families=("network",) if on_cpu and target.threads > FEW_THREADS else None,
         )  # fmt: skip
         clocks = ClockWatch(target.device, clock) if not on_cpu and clock is time.perf_counter else None
         bench = Bench(

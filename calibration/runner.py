@@ -31,8 +31,8 @@ from placer.profile import Profile
 #: Seconds of a default and of a quick calibration, fitting included.
 DEFAULT_BUDGET = 60.0
 QUICK_BUDGET = 6.0
-#: Share of the budget kept for fitting: at least, and of each number of CPU threads.
-FIT_SHARE, FIT_SHARE_OF_COUNT = 0.2, 0.1
+#: Share of the budget kept for fitting.
+FIT_SHARE = 0.2
 
 
 def calibrate(
@@ -65,9 +65,8 @@ def calibrate(
     fingerprint = machine.fingerprint()
     wanted = one_of_each(wanted, fingerprint["accelerators"])
     planned = targets(wanted, quick)
-    share = fit_share(planned)
     profile.check_target(target_path)
-    existing = finished(target_path, fingerprint, wanted, budget * (1 - share))
+    existing = finished(target_path, fingerprint, wanted, budget * (1 - FIT_SHARE))
     if existing is not None:
         shown.note(f"already calibrated ({existing.created}, {existing.seconds:.0f} s): nothing left to measure")
         return existing
@@ -81,7 +80,7 @@ def calibrate(
         with shown.showing():
             shown.begin(budget)
             try:
-                measure_all(planned, budget * (1 - share), journal, shown, clock)
+                measure_all(planned, budget * (1 - FIT_SHARE), journal, shown, clock)
             except KeyboardInterrupt:
                 interrupted = True
                 shown.note("interrupted: what was measured is kept; run placer calibrate again to go on")
@@ -90,18 +89,13 @@ def calibrate(
                 raise CalibrationError(f"nothing was measured{why}; run placer calibrate again")
             if fingerprint["accelerators"]:  # a context tells which of the driver's devices is which of torch's
                 fingerprint = {**fingerprint, "accelerators": machine.describe_accelerators()}
-            shown.finish("fitting the cost model", budget * share)
+            shown.finish("fitting the cost model", budget * FIT_SHARE)
             result = build(journal, fingerprint, interrupted, unaided)
         profile.save(result, target_path)
         shown.note(f"profile written to {target_path}")
         if not interrupted:
             journal.close()
         return result
-
-
-def fit_share(planned: Sequence[Target]) -> float:
-    """Share of the budget that fitting what is measured takes: the CPU is fitted at each number of threads."""
-    return max(FIT_SHARE, FIT_SHARE_OF_COUNT * sum(target.device == "cpu" for target in planned))
 
 
 def measure_all(

@@ -21,6 +21,8 @@ from placer import machine
 from placer.calibration.measuring.clocks import WARM, keep_busy
 from placer.calibration.measuring.faults import synchronizer
 from placer.calibration.measuring.timing import Clock, measure, percentile
+from placer.pricing.families.family import FINE_GRAIN
+from placer.profile import THREAD_SECONDS
 
 #: Shares that the time for all rates of a device is divided into.
 SHARES = 13
@@ -56,7 +58,8 @@ def measure_rates(device: str, *, seconds: float, clock: Clock = time.perf_count
     """All rates of one device within about ``seconds``: FLOP/s, bytes/s and seconds, as named in a ``DeviceFit``.
 
     On an accelerator also ``memory_bytes`` and ``flops/tf32``, and where this call was the process's first use of it
-    ``context_seconds``, ``first_call_seconds`` and ``first_use/...`` (see ``first_use``).
+    ``context_seconds``, ``first_call_seconds`` and ``first_use/...`` (see ``first_use``). On a CPU with several threads
+    also those of ``thread_rates``.
     """
     synchronize = synchronizer(device)
     timer = RateTimer(synchronize, seconds / SHARES, clock)
@@ -70,7 +73,8 @@ def measure_rates(device: str, *, seconds: float, clock: Clock = time.perf_count
     rates["bytes_per_second"] = bytes_per_second(device, timer)
     if synchronize is None:
         tiny, out = torch.ones(8), torch.ones(8)
-        return {**rates, "dispatch_seconds": timer(lambda: torch.neg(tiny, out=out), best=True)}
+        rates["dispatch_seconds"] = timer(lambda: torch.neg(tiny, out=out), best=True)
+        return rates | thread_rates(torch.get_num_threads(), timer)
     rates |= measure_queue(device, synchronize, seconds=2.0 * timer.share, clock=clock)
     return {**rates, **_copy_rates(device, timer)}
 
@@ -121,6 +125,39 @@ def bytes_per_second(device: str, timer: RateTimer) -> float:
     source = torch.ones(16 << 20 if device == "cpu" else most_elements(device, 128 << 20), device=device)
     target = torch.ones_like(source)
     return 2.0 * source.nbytes / timer(lambda: target.copy_(source))
+
+
+#: Numbers of a loop that torch gives one thread, and of one that it gives several (``pricing.families.family``).
+_ONE_PIECE, _TWO_PIECES = FINE_GRAIN, 2 * FINE_GRAIN
+#: Images of a convolution that a team of as many threads runs, channels and positions: so small that oneDNN gives each
+#: thread one image.
+_TEAM, _CHANNELS, _POSITIONS = 2, 16, 16
+#: Seconds that a thread takes to be made at the most: what takes longer waits for other programs.
+MOST_OF_A_THREAD = 4.0 * THREAD_SECONDS
+
+
+def thread_rates(threads: int, timer: RateTimer) -> dict[str, float]:
+    """``region_seconds`` and ``thread_seconds`` of this process's ``threads``, if more than two: see ``profile.Cores``.
+
+    A loop of two pieces takes longer than one of a single piece by what starts the region. A convolution that asks for
+    a small team takes longer than one that asks for all threads by those that end and are made anew.
+    """
+    if threads <= _TEAM:
+        return {}
+
+    def functions(numbers: int) -> float:
+        operand = torch.ones(numbers)
+        return timer(partial(torch.exp, operand, out=torch.empty_like(operand)), best=True)
+
+    def convolution(images: int) -> float:
+        weight = torch.ones(_CHANNELS, _CHANNELS, 3)
+        return timer(partial(F.conv1d, torch.ones(images, _CHANNELS, _POSITIONS), weight), best=True)
+
+    with torch.inference_mode():
+        region = functions(_TWO_PIECES) - functions(_ONE_PIECE)
+        made = convolution(_TEAM) - convolution(threads)
+    of_a_thread = min(max(made, 0.0) / (threads - _TEAM), MOST_OF_A_THREAD)
+    return {"region_seconds": max(region, 0.0), "thread_seconds": of_a_thread}
 
 
 def most_elements(device: str, wanted: int) -> int:

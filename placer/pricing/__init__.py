@@ -33,6 +33,7 @@ from placer.pricing.estimate import (
     nearest_profile,
     on_other_cpu,
     on_sheet,
+    scaled_fit,
 )
 from placer.pricing.families import FAMILIES, PER_CORE, parameter_updates
 from placer.pricing.floors import (
@@ -98,7 +99,7 @@ __all__ = [
     "fitted_features", "floor_amounts", "floor_parts", "foreign_family", "framework_counts", "framework_seconds",
     "gpu", "gpu_profile", "host_seconds", "inputs_of", "issued_as", "kernels_of", "long_share", "missing_op",
     "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu", "on_sheet", "op_label", "op_lines",
-    "parameter_updates", "pause_seconds", "peak", "predict", "roofline_seconds", "small_step_seconds",
+    "parameter_updates", "pause_seconds", "peak", "predict", "roofline_seconds", "scaled_fit", "small_step_seconds",
     "step_bounds", "table_seconds", "timeline", "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest",
     "width", "with_weights",
 ]  # fmt: skip

@@ -132,7 +132,7 @@ class CostModel:
         seconds, sigma, sources = self._price_in_groups(shares, one)
         for i, (work, share) in enumerate(zip(works, shares, strict=True)):
             start = seconds[i] * start_share(share, one)
-            seconds[i] = shared_seconds(work, cuts[i], seconds[i], start, cores, threads)
+            seconds[i] = cores.pace * shared_seconds(work, cuts[i], seconds[i], start, cores, threads)
             sigma[i] = math.hypot(sigma[i], SHARED_SIGMA)
         return seconds, sigma, sources
 

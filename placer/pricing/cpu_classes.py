@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from placer.profile import THREAD_SECONDS
+
 
 @dataclass(frozen=True)
 class CpuClass:
@@ -20,6 +22,7 @@ class CpuClass:
     them. ``scaling``: p threads are p to this power times as fast as one. ``copied``: bytes/s that one core copies
     between main memory, read and written. ``efficiency``: FLOP/s that ops reach beside large products, over what they
     reach on the profile's machine, by family, by kind of the table of ops, or by op (``aten::tanh``); 1 of all others.
+    ``thread_seconds``: to end a thread and make another one, as GNU's OpenMP does (``profile.Cores``).
     """
 
     profile: str
@@ -30,6 +33,7 @@ class CpuClass:
     scaling: float
     copied: float
     efficiency: Mapping[str, float] = field(default_factory=dict)
+    thread_seconds: float = THREAD_SECONDS
 
     def region_seconds(self, threads: int) -> float:
         """Seconds to start a loop on so many threads; 0 on one."""
@@ -41,7 +45,7 @@ class CpuClass:
 _APPLE = CpuClass(
     profile="amd-epyc-2-core", start_cycles=2000.0, reached=0.6, register_bytes=16, region=(3e-6, 1e-6), scaling=0.85,
     copied=40e9,
-    efficiency={"convolution": 0.045, "convolution_backward": 0.045, "reduction": 1.5},
+    efficiency={"convolution": 0.045, "convolution_backward": 0.045, "reduction": 1.5}, thread_seconds=0.0,
 )  # fmt: skip
 #: The kinds by name, as ``profile.cpus`` has them.
 #:

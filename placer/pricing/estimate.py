@@ -25,6 +25,7 @@ from placer.pricing.speeds import CpuSpeeds
 from placer.profile import (
     SAME_CLASS_WITHIN,
     SCHEMA,
+    THREAD_SECONDS,
     Cores,
     CpuSheet,
     DeviceFit,
@@ -60,13 +61,13 @@ USUAL_CACHE = 48e6
 
 def on_other_cpu(
     profile: Profile, speeds: CpuSpeeds, *, threads: int, efficiency: Mapping[str, float] | None = None,
-    cache_bytes: float = USUAL_CACHE, register_bytes: int = WIDE,
+    cache_bytes: float = USUAL_CACHE, register_bytes: int = WIDE, thread_seconds: float = THREAD_SECONDS,
 ) -> Profile:  # fmt: skip
     """The profile as of a CPU that has these speeds with ``threads`` threads.
 
     Its one fit is that of so many threads, scaled; else that of one thread, scaled to a core, of which ``many_cores``
-    says what several take. ``efficiency`` and ``register_bytes`` are those of a ``CpuClass``, ``cache_bytes`` what the
-    cores' last cache holds. Raises ProfileError if the profile has no CPU.
+    says what several take. ``efficiency``, ``register_bytes`` and ``thread_seconds`` are those of a ``CpuClass``,
+    ``cache_bytes`` what the cores' last cache holds. Raises ProfileError if the profile has no CPU.
     """
     measured = threads in profile.threads("cpu")
     fit = profile.fit("cpu", threads if measured else 1)
@@ -75,7 +76,7 @@ def on_other_cpu(
     )  # fmt: skip
     base = math.hypot(fit.interval.get("base", 0.0), _OTHER_CPU, 0.0 if measured else _SHARED, speeds.doubt)
     scaled = replace(
-        _scaled(fit, of_core, efficiency or {}, WIDE / register_bytes), threads=threads,
+        scaled_fit(fit, of_core, efficiency, WIDE / register_bytes), threads=threads,
         interval={**fit.interval, "base": base, HOST_DOUBT: speeds.doubt}, estimated=True,
         reference=str(profile.fingerprint.get("cpu") or ""),
     )  # fmt: skip
@@ -83,7 +84,8 @@ def on_other_cpu(
         faster = speeds.flops_per_second / speeds.core_flops_per_second
         of_all = {name: rate * faster for name, rate in scaled.rates.items() if name.startswith("flops/")}
         cores = Cores(
-            scaled.rates, speeds.region_seconds, speeds.flops_per_second, speeds.bytes_per_second, cache_bytes
+            scaled.rates, speeds.region_seconds, speeds.flops_per_second, speeds.bytes_per_second, cache_bytes,
+            thread_seconds,
         )  # fmt: skip
         rates = {**scaled.rates, **of_all, "bytes_per_second": speeds.bytes_per_second}
         scaled = replace(scaled, rates=rates, cores=cores)
@@ -112,7 +114,7 @@ def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
     )
     scaled = on_other_cpu(
         measured, speeds, threads=threads, efficiency=kind.efficiency, register_bytes=kind.register_bytes,
-        cache_bytes=float(sockets * sheet.l3_bytes + threads * sheet.l2_bytes),
+        cache_bytes=float(sockets * sheet.l3_bytes + threads * sheet.l2_bytes), thread_seconds=kind.thread_seconds,
     )  # fmt: skip
     facts = {
         "cpu": sheet.name, "cores": threads, "threads": threads, "accelerators": [],
@@ -126,8 +128,11 @@ def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
     )
 
 
-def _scaled(fit: DeviceFit, speeds: CpuSpeeds, efficiency: Mapping[str, float], narrower: float) -> DeviceFit:
+def scaled_fit(
+    fit: DeviceFit, speeds: CpuSpeeds, efficiency: Mapping[str, float] | None = None, narrower: float = 1.0
+) -> DeviceFit:
     """A fit as of a CPU of these speeds, those of all threads. ``narrower`` are its registers, by this factor."""
+    efficiency = efficiency or {}
     there = fit.rates
     start = speeds.dispatch_seconds / there["dispatch_seconds"]
     arithmetic = there["flops/float32"] / speeds.flops_per_second

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from placer.pricing.describe import ops_inside
-from placer.pricing.families.family import FINE_GRAIN, REGISTER, aten, cut
+from placer.pricing.families.family import FINE_GRAIN, REGISTER, aten, cut, padded
 from placer.pricing.families.loops import pieces_of_elementwise, pieces_of_normalization, pieces_of_reduction
 from placer.pricing.work import Work
 from placer.profile import Cores
@@ -25,6 +25,20 @@ from placer.profile import Cores
 SHARED_SIGMA = 0.4
 #: FLOPs of a matrix product that is worth a thread to MKL, OpenBLAS and oneDNN.
 PRODUCT_GRAIN = 2.0 * 40**3
+#: A product is thin where a side is shorter than this, and no batch of at least so many makes up for it; and grains of
+#: a piece of it. On 16 threads 32 rows times 1,024 x 1,024 are 4.1 times as fast as on one, squares of 2,048 9.3 times
+#: (calibration/records/nvidia-h200-16-core-second/thread_ops.jsonl.xz).
+THIN, SEVERAL, THIN_GRAINS = 64, 4, 8.0
+#: Cores that GRU and plain recurrent layers gain from, which torch runs op by op, without oneDNN: 64 steps of 32 rows
+#: take 11.6 ms on one thread, 7.7 on two and 6.2 on 16 (same record).
+STEP_BY_STEP = 2.0
+#: Share of attention with dropout that draws random numbers: 24.8 and 9.5 ms of two such ops on 16 threads
+#: (calibration.journal.xz of the two records calibration/records/nvidia-h200*).
+DRAWING = 0.4
+#: Numbers of an images' gradient, read and written, below which oneDNN leaves it to a few threads, how many, and
+#: positions from which on the gradient of weights is made by all: counted with 8 and 16 threads, of convolutions of 1
+#: to 64 channels (``tests/pricing/test_many_cores.py`` counts some of them anew).
+SMALL_GRADIENT, FEW_THREADS, MANY_POSITIONS = 1e4, 4.0, 400.0
 #: Bytes of a number.
 _ITEM = 4
 
@@ -32,12 +46,16 @@ _ITEM = 4
 class Cut(NamedTuple):
     """How an op is cut: into how many pieces at the most, in how many parallel regions one after the other.
 
-    ``always``: the regions are started even where one core gets all there is.
+    ``always``: the regions are started even where one core gets all there is. ``teams``: threads of each region that is
+    run by a team of its own size, which may be smaller than that of all threads. ``serial``: share of the op that one
+    core does.
     """
 
     pieces: float
     regions: float = 1.0
     always: bool = False
+    teams: tuple[float, ...] = ()
+    serial: float = 0.0
 
 
 ONE_PIECE = Cut(1.0)
@@ -72,20 +90,40 @@ def share_of(work: Work, cores: float) -> Work:
 def shared_seconds(work: Work, cut_: Cut, share: float, start: float, cores: Cores, threads: int) -> float:
     """Seconds of an op, a core's ``share`` of which takes so many, ``start`` of them to start it."""
     at_work = min(threads, cut_.pieces)
-    region = cut_.regions * cores.region_seconds
+    around = threads_made(cut_, threads) * cores.thread_seconds
+    if at_work > 1.0 or cut_.always:
+        around += cut_.regions * cores.region_seconds
     if at_work <= 1.0:
-        return share + (region if cut_.always else 0.0)
+        return share + around
     start = min(start, share)
     slower = math.pow(at_work, 1.0 - cores.exponent(threads))
     of_a_core = (share - start) * slower
     if work.sizes[-4] > cores.cache_bytes:
         of_a_core = max(of_a_core, work.bytes / cores.bytes_per_second)
-    return start + region + of_a_core
+    serial = cut_.serial * (share - start)
+    return start + around + of_a_core + serial * (at_work - 1.0)
+
+
+def threads_made(cut_: Cut, threads: int) -> float:
+    """Threads that end and are made anew, as regions of an op ask for smaller teams than the regions around them.
+
+    GNU's OpenMP ends the threads that a region does not ask for, and makes them anew for the next that does. torch's
+    own loops never ask for fewer (``invoke_parallel`` in ATen/ParallelOpenMP.h, pytorch#32008); oneDNN's primitives ask
+    for one thread a piece. A team of one runs within the thread that starts it, and ends none.
+    """
+    return sum(threads - team for team in cut_.teams if 1.0 < team < threads)
 
 
 def _is_transposed_copy(work: Work) -> bool:
-    """Whether one core copies a matrix block by block (``copy_same_type_transpose_`` in ATen/native/Copy.cpp)."""
-    return work.op in _COPIES and work.flags[0] > 0.0 and work.sizes[0] >= _LEAST_TRANSPOSED
+    """Whether one core copies a matrix block by block (``copy_same_type_transpose_`` in ATen/native/Copy.cpp).
+
+    Only matrices are: what has more dimensions is not walked in two loops.
+    """
+    if work.op not in _COPIES or work.flags[0] <= 0.0:
+        return False
+    numel, _, _, block = work.sizes[:4]
+    return numel >= _LEAST_TRANSPOSED and block >= numel
+
 
 #: Copies, and elements from which on a transposed matrix is copied in blocks.
 _COPIES, _LEAST_TRANSPOSED = aten("clone copy copy_"), 60 * 60
@@ -122,7 +160,7 @@ def _softmax(work: Work) -> Cut:
 def _normalization(work: Work) -> Cut:
     pieces = pieces_of_normalization(work)
     if "batch_norm" in work.op:
-        return Cut(pieces, 4.0 if ".rows" in work.op else 2.0, always=True)
+        return Cut(pieces, 4.0, always=True)
     return Cut(pieces, 2.0 if "backward" in work.op else 1.0)
 
 
@@ -131,22 +169,71 @@ def _pooling(work: Work) -> Cut:
 
 
 def _matmul(work: Work) -> Cut:
-    return Cut(max(work.flops / PRODUCT_GRAIN, 1.0))
+    """A thin product has few tiles to share, however much there is to compute."""
+    batch, m, n, k = work.sizes[:4]
+    thin = batch < SEVERAL and min(m, n, k) < THIN
+    return Cut(max(work.flops / (PRODUCT_GRAIN * (THIN_GRAINS if thin else 2.0)), 1.0))
 
 
 def _convolution(work: Work) -> Cut:
     """oneDNN lays image and weight out anew, multiplies, and lays out the result."""
-    return Cut(max(work.flops / PRODUCT_GRAIN, 1.0), 5.0 if "backward" in work.family else 3.0)
+    pieces = max(work.flops / PRODUCT_GRAIN, 1.0)
+    if work.family == "convolution":
+        return Cut(pieces, 3.0, teams=_forward_team(work))
+    return Cut(pieces, 5.0, teams=_backward_teams(work))
+
+
+def _forward_team(work: Work) -> tuple[float, ...]:
+    """The pieces of a convolution are rows of an image, for a register of channels each."""
+    images, _, channels, groups, _, positions = work.sizes[:6]
+    if groups > 1.0 or images < 2.0:
+        return ()
+    return (images * math.ceil(channels / REGISTER) * _rows_of(work, positions),)
+
+
+def _backward_teams(work: Work) -> tuple[float, ...]:
+    """The gradient of the images, where it is asked for, and that of the weights.
+
+    That of small images is left to four threads. That of weights is cut by image and by register of channels that are
+    read and written, or of groups.
+    """
+    images, read, channels, groups, _, positions, read_positions = work.sizes[:7]
+    if groups > 1.0:
+        return (images * math.ceil(groups / REGISTER),)
+    if images < 2.0:
+        return ()
+    teams = []
+    blocks = math.ceil(read / REGISTER)
+    if work.flags[6]:
+        wide = read * padded(read) + channels * padded(channels)
+        small = images * read_positions * wide < SMALL_GRADIENT
+        teams.append(FEW_THREADS if small else images * blocks * _rows_of(work, read_positions))
+    if positions < MANY_POSITIONS:
+        teams.append(images * blocks * math.ceil(channels / REGISTER))
+    return tuple(teams)
+
+
+def _rows_of(work: Work, positions: float) -> float:
+    """Rows of an image that has so many positions."""
+    return 1.0 if work.flags[0] else math.sqrt(positions)
 
 
 def _attention(work: Work) -> Cut:
+    """One core draws the random numbers of a dropout."""
+    return Cut(max(work.flops / PRODUCT_GRAIN, 1.0), serial=DRAWING if work.flags[2] else 0.0)
+
+
+def _encoder(work: Work) -> Cut:
     return Cut(max(work.flops / PRODUCT_GRAIN, 1.0))
 
 
 def _recurrent(work: Work) -> Cut:
     length, _, _, _, stacked = work.sizes[:5]
     steps = max(length * stacked, 1.0)
-    return Cut(max(work.flops / steps / PRODUCT_GRAIN, 1.0), steps)
+    pieces = max(work.flops / steps / PRODUCT_GRAIN, 1.0)
+    if "lstm" in work.op:  # oneDNN's: every step of time is a region
+        return Cut(pieces, steps, always=True)
+    return Cut(min(pieces, STEP_BY_STEP), steps)
 
 
 def _linear_algebra(work: Work) -> Cut:
@@ -173,14 +260,26 @@ def _by_grain(work: Work) -> Cut:
 _BY_FAMILY: Mapping[str, Callable[[Work], Cut]] = {
     "elementwise": _elementwise, "softmax": _softmax, "sorting": _rows, "normalization": _normalization,
     "pooling": _pooling, "matmul": _matmul, "convolution": _convolution, "convolution_backward": _convolution,
-    "attention": _attention, "encoder": _attention, "recurrent": _recurrent, "linear_algebra": _linear_algebra,
+    "attention": _attention, "encoder": _encoder, "recurrent": _recurrent, "linear_algebra": _linear_algebra,
     "fourier": _by_grain, "indexing": _indexing, "optimizer": _optimizer,
     "reduction": _reduction,
 }  # fmt: skip
 #: The same of ops that no family here says it of, by their kind.
 _BY_KIND: Mapping[str, Callable[[Work], Cut]] = dict.fromkeys(
-    ("numbers", "functions", "special", "copies", "interpolation", "sampling", "unfolding", "pads", "shuffles",
-     "histograms", "losses", "picking"),
+    (
+        "numbers",
+        "functions",
+        "special",
+        "copies",
+        "interpolation",
+        "sampling",
+        "unfolding",
+        "pads",
+        "shuffles",
+        "histograms",
+        "losses",
+        "picking",
+    ),
     _by_grain,
 )
 

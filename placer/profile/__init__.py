@@ -1,13 +1,13 @@
 """What is known of a machine: its profile, the JSON it is kept as, what comes with placer, and the catalogs."""
 
 from placer.files import replace_file
+from placer.profile.cores import THREAD_SECONDS, Cores, on_cores
 from placer.profile.cpus import CpuSheet, cpus, find_cpu, find_instance, named_cores
 from placer.profile.gpus import PUBLISHED_MPS, DataSheet, find_gpu, gpus, knowledge, reported_gpu
 from placer.profile.profile import (
     OLDEST_SCHEMA,
     SAME_CLASS_WITHIN,
     SCHEMA,
-    Cores,
     DeviceFit,
     FamilyFit,
     Profile,
@@ -41,10 +41,11 @@ from placer.profile.store import (
 
 __all__ = [
     "Cores", "CpuSheet", "DataSheet", "DeviceFit", "FamilyFit", "OLDEST_SCHEMA", "PUBLISHED_MPS",
-    "Profile", "SAME_CLASS_WITHIN", "SCHEMA", "Sample", "changed_fields", "check_fresh", "check_name",
+    "Profile", "SAME_CLASS_WITHIN", "SCHEMA", "Sample", "THREAD_SECONDS",
+    "changed_fields", "check_fresh", "check_name",
     "check_source", "check_target", "cpus", "data_home", "default_path", "default_threads",
     "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported", "knowledge", "load",
-    "load_cached", "locate", "memory_of", "named_cores", "named_path", "open_regular", "profiles_folder",
+    "load_cached", "locate", "memory_of", "named_cores", "named_path", "on_cores", "open_regular", "profiles_folder",
     "read_regular", "replace_file", "reported_gpu", "save", "shipped", "shipped_facts",
     "shipped_folder", "stale_fields", "working_file",
 ]  # fmt: skip

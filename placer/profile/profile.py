@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from placer import machine
 from placer.errors import ProfileError, ProfileStale
+from placer.profile.cores import Cores, on_cores
 
 #: The format, and the oldest that is still read. A reader refuses what it does not know, newer and older with different
 #: errors. What is not read any more was never in a release.
@@ -94,27 +95,6 @@ class FamilyFit:
 
 
 @dataclass(frozen=True)
-class Cores:
-    """The cores of a CPU that share an op, where only what one core takes is known (see ``pricing.many_cores``).
-
-    ``rates`` are those of one core. Of all of them together: ``region_seconds`` starts a loop on them,
-    ``flops_per_second`` they multiply float32 matrices with, ``bytes_per_second`` they copy, bytes read and written,
-    where operands are larger than ``cache_bytes``.
-    """
-
-    rates: Mapping[str, float]
-    region_seconds: float
-    flops_per_second: float
-    bytes_per_second: float
-    cache_bytes: float = 32e6
-
-    def exponent(self, threads: int) -> float:
-        """p of so many threads are p to this power as fast as one."""
-        faster = max(self.flops_per_second / self.rates["flops/float32"], 1.0)
-        return min(math.log(faster) / math.log(threads), 1.0) if threads > 1 else 1.0
-
-
-@dataclass(frozen=True)
 class DeviceFit:
     """What was fitted for one device at one number of CPU threads.
 
@@ -124,7 +104,8 @@ class DeviceFit:
     ``gpu`` is the catalog name of the GPU whose published knowledge prices the families that were not measured here;
     where none was, ``reference`` is the CPU whose calibration its host is priced by. ``estimated``: other machines'
     numbers stand in for those of this device, which was not calibrated; not stored. ``cores``: the families' numbers
-    are those of one core, of which these share an op; not stored.
+    are those of one core, of which these share an op. In a profile such a fit has no families of its own: they are
+    those of one thread (see ``Profile.fit``).
     """
 
     device: str
@@ -160,6 +141,7 @@ class Profile:
     seconds: float
     name: str = ""
     unusable: Mapping[str, str] = field(default_factory=dict)
+    _on_cores: dict[int, DeviceFit] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def estimated(self) -> bool:
@@ -189,9 +171,10 @@ class Profile:
         return tuple(sorted(fit.threads for fit in self.fits if fit.device == device))
 
     def fit(self, device: str, threads: int | None = None) -> DeviceFit:
-        """The fit whose number of threads is nearest (as a ratio) to ``threads``; None: to the default at calibration.
+        """The fit of a device with so many CPU ``threads``; None: the default at calibration.
 
-        Raises ProfileError if the device was not calibrated.
+        Where cores share what one of them was measured to take, any number has a fit; else it is the one whose number
+        is nearest, as a ratio. Raises ProfileError if the device was not calibrated.
         """
         wanted = machine.normal_device(device)
         fits = [fit for fit in self.fits if fit.device == wanted]
@@ -205,6 +188,12 @@ class Profile:
             threads = default_threads(self) or max(fit.threads for fit in fits)
         if threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
+        core = next((fit for fit in fits if fit.threads == 1 and fit.device == "cpu"), None)
+        several = sorted((fit for fit in fits if fit.cores and not fit.families), key=lambda fit: fit.threads)
+        if core is not None and several and threads > 1:
+            if threads not in self._on_cores:
+                self._on_cores[threads] = on_cores(core, several, threads)
+            return self._on_cores[threads]
         aim = math.log(threads)
         return min(fits, key=lambda fit: (abs(math.log(fit.threads) - aim), fit.threads))
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from placer.collector import without_collection
 from placer.errors import ProfileDamaged, ProfileError, ProfileTooNew, ProfileTooOld
+from placer.profile.cores import Cores
 from placer.profile.profile import OLDEST_SCHEMA, SCHEMA, DeviceFit, FamilyFit, Profile, Sample
 
 Array = NDArray[np.float64]
@@ -65,6 +66,15 @@ class _Family(Struct, forbid_unknown_fields=True):
 _SAME = tuple(name for name in _Family.__struct_fields__ if name not in ("points", "weights"))
 
 
+class _Cores(Struct, forbid_unknown_fields=True):
+    """Of the cores that share an op; FLOP/s and bytes/s are rates of the fit."""
+
+    region_seconds: Amount
+    cache_bytes: Positive
+    thread_seconds: Amount
+    pace: Positive
+
+
 class _Fit(Struct, forbid_unknown_fields=True, omit_defaults=True):
     device: Device
     threads: Count
@@ -74,6 +84,7 @@ class _Fit(Struct, forbid_unknown_fields=True, omit_defaults=True):
     interval: dict[Line, Amount]
     reference: Line
     gpu: Line = ""
+    cores: _Cores | None = None
 
 
 class _Table(Struct, forbid_unknown_fields=True):
@@ -134,9 +145,12 @@ def _plain(value: Any) -> Any:
 
 def _encoded_fit(fit: DeviceFit) -> _Fit:
     families = {name: _encoded_family(family) for name, family in fit.families.items()}
+    cores = None
+    if fit.cores is not None:
+        cores = _Cores(fit.cores.region_seconds, fit.cores.cache_bytes, fit.cores.thread_seconds, fit.cores.pace)
     return _Fit(
         fit.device, fit.threads, dict(fit.rates), families, dict(fit.framework), dict(fit.interval), fit.reference,
-        fit.gpu,
+        fit.gpu, cores,
     )  # fmt: skip
 
 
@@ -212,6 +226,9 @@ def _profile(document: _Document, *, samples: bool) -> Profile:
     fits = tuple(_fit(fit, f"fits[{i}]") for i, fit in enumerate(document.fits))
     if len({(fit.device, fit.threads) for fit in fits}) < len(fits):
         raise ValueError("fits: the same device and threads twice")
+    several = [i for i, fit in enumerate(fits) if fit.cores]
+    if several and ("cpu", 1) not in {(fit.device, fit.threads) for fit in fits}:
+        raise ValueError(f"fits[{several[0]}].cores: there is no fit of one thread")
     _check_fingerprint(document.fingerprint)
     try:
         tables = msgspec.json.decode(document.samples, type=list[_Table]) if samples else []
@@ -263,8 +280,24 @@ def _fit(fit: _Fit, where: str) -> DeviceFit:
             raise ValueError(f"{where}.framework.{name}: no call runs in {count:g} kernels")
     families = {name: _family(family, f"{where}.families.{name}") for name, family in fit.families.items()}
     return DeviceFit(
-        fit.device, fit.threads, fit.rates, families, fit.framework, fit.interval, fit.reference, fit.gpu
-    )
+        fit.device, fit.threads, fit.rates, families, fit.framework, fit.interval, fit.reference, fit.gpu,
+        cores=_cores(fit, where),
+    )  # fmt: skip
+
+
+def _cores(fit: _Fit, where: str) -> Cores | None:
+    stored, rates = fit.cores, fit.rates
+    if stored is None:
+        return None
+    if fit.device != "cpu" or fit.threads < 2 or fit.families:
+        raise ValueError(f"{where}.cores: only a CPU has them, with several threads and no families")
+    lacking = [name for name in ("flops/float32", "bytes_per_second") if not rates.get(name, 0.0) > 0.0]
+    if lacking:
+        raise ValueError(f"{where}.cores: the rates have no {', no '.join(lacking)}")
+    return Cores(
+        rates, stored.region_seconds, rates["flops/float32"], rates["bytes_per_second"], stored.cache_bytes,
+        stored.thread_seconds, stored.pace,
+    )  # fmt: skip
 
 
 def _family(family: _Family, where: str) -> FamilyFit:

@@ -8,7 +8,7 @@ from simulated.many_cores import ManyCores, stack
 import placer
 from placer.calibration import fitting
 from placer.calibration.probing import targets, thread_counts
-from placer.calibration.runner import FIT_SHARE, fit_share
+from placer.pricing import predict
 from placer.profile import Profile
 from placer.tracing import trace
 from placer.workload import make_workload
@@ -26,15 +26,14 @@ def test_one_thread_all_and_one_number_between(
     assert thread_counts(cores) == counts
     planned = targets(("cpu",), quick=False)
     assert sorted(target.threads for target in planned) == list(counts)
-    assert planned[0].threads == cores
+    assert planned[0].threads == 1  # by which all others are priced
     assert all(target.share <= 0.31 * planned[0].share for target in planned[1:])
-    assert fit_share(planned) == pytest.approx(max(FIT_SHARE, 0.1 * len(counts)))
-    assert [target.threads for target in targets(("cpu",), quick=True)] == [cores]
+    assert {target.threads for target in targets(("cpu",), quick=True)} == {1, cores}
 
 
-@pytest.fixture(scope="module")
-def machine() -> ManyCores:
-    return ManyCores(64)
+@pytest.fixture(scope="module", params=[16, 64])
+def machine(request: pytest.FixtureRequest) -> ManyCores:
+    return ManyCores(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -45,26 +44,36 @@ def calibrated(machine: ManyCores, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_each_number_has_enough_probes_in_time(machine: ManyCores, calibrated: Profile) -> None:
-    assert calibrated.threads("cpu") == (1, 8, 64)
+    assert calibrated.threads("cpu") == thread_counts(machine.cores)
     assert calibrated.complete
     assert machine.clock.now < BUDGET
-    assert min(machine.measured.values()) >= 25
-    assert max(machine.measured, key=machine.measured.__getitem__) == 64
+    assert min(machine.measured.values()) >= 8
+    assert max(machine.measured, key=machine.measured.__getitem__) == 1
 
 
-@pytest.mark.parametrize(("width", "rows", "best"), [(64, 256, 8), (1024, 2048, 64)], ids=["tiny", "big"])
+@pytest.mark.parametrize("mode", ["train", "infer"])
+@pytest.mark.parametrize(("width", "rows"), [(64, 256), (256, 1024), (1024, 2048)])
+def test_any_number_is_priced_by_one_core(
+    machine: ManyCores, calibrated: Profile, width: int, rows: int, mode: str
+) -> None:
+    """Numbers that were measured, and one that was not: the model of the machine is none that pricing knows."""
+    step = trace(make_workload(stack(width, 3), (rows, width), mode=mode))
+    for threads in (1, 4, 8, machine.cores):
+        predicted = predict(step, calibrated, devices=("cpu",), threads=threads)["cpu"].step_seconds
+        assert predicted == pytest.approx(machine.step_seconds(step, threads), rel=0.6)
+
+
+@pytest.mark.parametrize(("width", "rows"), [(64, 256), (1024, 2048)], ids=["tiny", "big"])
 @pytest.mark.parametrize("mode", ["train", "infer"])
 def test_tuning_picks_what_is_fastest(
-    machine: ManyCores, calibrated: Profile, width: int, rows: int, best: int, mode: str
+    machine: ManyCores, calibrated: Profile, width: int, rows: int, mode: str
 ) -> None:
     network, batch = stack(width, 3), (rows, width)
     step = trace(make_workload(network, batch, mode=mode))
-    truth = {count: machine.step_seconds(step, count) for count in (1, 8, 64)}
-    assert min(truth, key=truth.__getitem__) == best
+    counts = calibrated.threads("cpu")
+    truth = {count: machine.step_seconds(step, count) for count in counts}
     decision = placer.explain(
         network, batch, mode=mode, profile=calibrated, options=placer.Options(threads="tune"), devices=["cpu"]
     ).decision  # fmt: skip
-    assert [option.threads for option in decision.thread_options] == [1, 8, 64]
-    assert decision.threads == best
-    every = min(machine.step_seconds(step, count) for count in range(1, 65))
-    assert truth[best] < 1.15 * every
+    assert [option.threads for option in decision.thread_options] == list(counts)
+    assert truth[decision.threads] < 1.25 * min(truth.values())

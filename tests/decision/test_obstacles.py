@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,8 +85,8 @@ def test_a_machine_whose_cpu_cannot_run_it_is_told_which_gpus_could() -> None:
 @pytest.mark.usefixtures("calibrated")
 def test_advice_that_the_cpu_cannot_follow_is_not_given(handmade_profile: Profile) -> None:
     cpu, cuda = handmade_profile.fits
-    fast = SimpleNamespace(**{**vars(cpu), "rates": {**cpu.rates, "flops/bfloat16": 1e15}})
-    profile = Profile(**{**vars(handmade_profile), "fits": (type(cpu)(**vars(fast)), cuda)})
+    fast = replace(cpu, rates={**cpu.rates, "flops/bfloat16": 1e15})
+    profile = replace(handmade_profile, fits=(fast, cuda))
 
     class Distances(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:

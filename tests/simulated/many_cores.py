@@ -71,6 +71,7 @@ class ManyCores:
         return {
             "flops/float32": flops, "flops/float64": flops / 2, "flops/bfloat16": flops, "flops/float16": flops / 8,
             "bytes_per_second": min(BYTES * threads, CHANNELS), "dispatch_seconds": START,
+            "region_seconds": REGION + REGION_PER_CORE * threads, "thread_seconds": 0.0,
         }  # fmt: skip
 
     def observation(self, probe: Probe, threads: int, seconds: float) -> StepObservation:

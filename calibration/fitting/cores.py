@@ -1,0 +1,100 @@
+"""Fits a CPU with many threads: one core's prices, and a few numbers of all cores together.
+
+What an op takes on several cores follows from what one takes and from how torch shares it (``pricing.many_cores``). So
+a calibration measures one core at length. Of all cores it measures rates, what a region and a thread take to start, and
+some whole steps, which tell the pace.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from placer.calibration.fitting.device import predict_step
+from placer.calibration.fitting.transfer import Expectation
+from placer.calibration.measuring.journal import StepObservation
+from placer.pricing import CostModel, CpuSpeeds, scaled_fit
+from placer.profile import THREAD_SECONDS, Cores, DeviceFit, on_cores
+
+#: Numbers of threads up to which each is measured and fitted as such.
+FEW_THREADS = 2
+#: p cores multiply p to this power times as fast as one, and copy: 9.4 and 9.2 times as fast on 16 hardware threads,
+#: two of a core (calibration/records/nvidia-h200-16-core-second/thread_ops.jsonl.xz). For where one was not measured.
+SCALING = 0.8
+#: Seconds to start a region on two threads, and the power of the logarithm of their number that it grows with (the same
+#: record). For where it was not measured.
+REGION, REGION_POWER = 1.73e-6, 0.82
+#: Paces that are believed, and halvings in which one is found.
+PACES, HALVINGS = (0.25, 8.0), 14
+#: Standard deviation of log(seconds) that sharing adds to a step: with it the 90 % interval holds nine in ten of 131
+#: steps on 16 threads of three machines, and of 230 on 1 to 16 of one (docs/accuracy.md).
+SHARING = 0.22
+
+
+def fit_cores(
+    observations: Sequence[StepObservation], rates: Mapping[str, float], core: DeviceFit, threads: int
+) -> DeviceFit:
+    """The fit of all cores together; ``core`` is that of one thread. Its families are those of ``core``."""
+    pace = math.exp(float(np.median(_ratios(observations, _all_cores(core, rates, threads)))))
+    of_all = _all_cores(core, rates, threads, pace)
+    cores = replace(of_all.cores, rates=rates) if of_all.cores else None
+    return replace(of_all, families={}, framework={}, interval=_interval(observations, core, of_all), cores=cores)
+
+
+def core_of_steps(
+    observations: Sequence[StepObservation], rates: Mapping[str, float], known: Expectation, threads: int
+) -> DeviceFit:
+    """One core of a machine on which nothing ran on one thread: that of another (``known``), at this one's pace.
+
+    The pace is found by steps on so many ``threads``: half of them are faster, half slower than predicted.
+    """
+
+    def core(pace: float) -> DeviceFit:
+        flops, moved = (rates[name] / threads**SCALING for name in ("flops/float32", "bytes_per_second"))
+        dispatch = pace * known.fit.rates["dispatch_seconds"]
+        return replace(scaled_fit(known.fit, CpuSpeeds(dispatch, flops, moved, flops, moved)), reference=known.name)
+
+    def slower(pace: float) -> bool:
+        return float(np.median(_ratios(observations, _all_cores(core(pace), rates, threads)))) > 0.0
+
+    return core(_crossing(slower, *PACES))
+
+
+def _interval(observations: Sequence[StepObservation], core: DeviceFit, fit: DeviceFit) -> dict[str, float]:
+    """The constants of the interval: those of one core, and what sharing adds.
+
+    The steps that were measured on all cores are few, and blocks of ops as no network has them: they do not tell it.
+    """
+    errors = np.abs(_ratios(observations, fit))
+    base = math.hypot(core.interval.get("base", 0.0), SHARING)
+    return {**core.interval, "base": base, "held_out": float(np.quantile(errors, 0.9))}
+
+
+def _all_cores(core: DeviceFit, rates: Mapping[str, float], threads: int, pace: float = 1.0) -> DeviceFit:
+    """What all cores take, by what one of them does."""
+    cores = Cores(
+        core.rates,
+        region_seconds=rates.get("region_seconds", REGION * math.log2(threads) ** REGION_POWER),
+        flops_per_second=rates["flops/float32"],
+        bytes_per_second=rates["bytes_per_second"],
+        thread_seconds=rates.get("thread_seconds", THREAD_SECONDS),
+        pace=pace,
+    )
+    return on_cores(core, [DeviceFit("cpu", threads, dict(rates), {}, {}, {}, cores=cores)], threads)
+
+
+def _ratios(observations: Sequence[StepObservation], fit: DeviceFit) -> list[float]:
+    """Logs of what steps took over what ``fit`` predicts."""
+    model = CostModel(fit)
+    return [math.log(step.seconds / predict_step(step, model)[0]) for step in observations]
+
+
+def _crossing(above: Callable[[float], bool], low: float, high: float) -> float:
+    """Where ``above`` changes from True to False between two positive numbers, found by halving between them."""
+    for _ in range(HALVINGS):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if above(middle) else (low, middle)
+    return math.sqrt(low * high)

@@ -1,0 +1,96 @@
+"""The cores of a CPU that share an op, by what one of them takes: see ``pricing.many_cores``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from placer.profile.profile import DeviceFit
+
+#: Seconds in which a thread ends and another one is made: 13 of them lengthen a small convolution by 0.80 to 0.95 ms on
+#: three machines (calibration.journal.xz of the three records calibration/records/nvidia-*, ``cnn 8ef9383a2c6``).
+THREAD_SECONDS = 65e-6
+
+
+@dataclass(frozen=True)
+class Cores:
+    """The cores of a CPU that share an op, where what one core takes is known.
+
+    ``rates`` are those of one core. Of all of them together: ``region_seconds`` starts a loop on them,
+    ``thread_seconds`` ends one of their threads and makes another, ``flops_per_second`` they multiply float32 matrices
+    with, ``bytes_per_second`` they copy, bytes read and written, where operands are larger than ``cache_bytes``.
+    ``pace``: what whole steps take on them, over what the rest says.
+    """
+
+    rates: Mapping[str, float]
+    region_seconds: float
+    flops_per_second: float
+    bytes_per_second: float
+    cache_bytes: float = 32e6
+    thread_seconds: float = THREAD_SECONDS
+    pace: float = 1.0
+
+    def exponent(self, threads: int) -> float:
+        """p of so many threads are p to this power as fast as one."""
+        faster = max(self.flops_per_second / self.rates["flops/float32"], 1.0)
+        return min(math.log(faster) / math.log(threads), 1.0) if threads > 1 else 1.0
+
+
+def on_cores(core: DeviceFit, measured: Sequence[DeviceFit], threads: int) -> DeviceFit:
+    """The fit of a CPU at any number of ``threads``, more than one.
+
+    ``core`` is the fit of one thread. Those ``measured``, in ascending order, are of several: they have ``cores`` and
+    no families. Between two of them, and between one thread and the fewest, numbers follow the logarithm of the number
+    of threads. Beyond the most there are no more cores.
+    """
+    more = next((fit for fit in measured if fit.threads >= threads), measured[-1])
+    of_all = more.cores
+    assert of_all is not None
+    if more.threads > threads:
+        fewer = max((fit for fit in measured if fit.threads < threads), key=lambda fit: fit.threads, default=core)
+        of_all = _between(fewer.cores or alone(core), of_all, _way(fewer.threads, threads, more.threads))
+    rates = {
+        **more.rates,
+        **_at_flops(more.rates, of_all.flops_per_second),
+        "bytes_per_second": of_all.bytes_per_second,
+    }
+    framework = {name: of_all.pace * seconds for name, seconds in core.framework.items()}
+    return replace(
+        more, threads=min(threads, more.threads), rates=rates, families=core.families, framework=framework,
+        reference=core.reference, cores=replace(of_all, rates=core.rates),
+    )  # fmt: skip
+
+
+def alone(core: DeviceFit) -> Cores:
+    """One core as all there are."""
+    return Cores(core.rates, 0.0, core.rates["flops/float32"], core.rates["bytes_per_second"])
+
+
+def _way(fewer: int, threads: int, more: int) -> float:
+    """How far a number of threads is from one to another, from 0 to 1."""
+    return math.log(threads / fewer) / math.log(more / fewer)
+
+
+def _between(fewer: Cores, more: Cores, way: float) -> Cores:
+    """Rates and the pace change by factors; what starting a region takes grows with the logarithm of the threads."""
+
+    def by_factors(name: str) -> float:
+        low, high = getattr(fewer, name), getattr(more, name)
+        return float(low ** (1.0 - way) * high**way)
+
+    return replace(
+        more,
+        region_seconds=(1.0 - way) * fewer.region_seconds + way * more.region_seconds,
+        flops_per_second=by_factors("flops_per_second"),
+        bytes_per_second=by_factors("bytes_per_second"),
+        pace=by_factors("pace"),
+    )
+
+
+def _at_flops(rates: Mapping[str, float], flops_per_second: float) -> dict[str, float]:
+    """The rates of products in all dtypes, where those of float32 are so fast."""
+    faster = flops_per_second / rates["flops/float32"]
+    return {name: rate * faster for name, rate in rates.items() if name.startswith("flops/")}

@@ -1,0 +1,94 @@
+"""The cores of a CPU that share an op: stored with a profile, and asked for at any number of threads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from placer import profile as profiles
+from placer.errors import ProfileDamaged
+from placer.profile import Cores, DeviceFit, Profile, load
+from placer.profile.schema import decode, encode
+
+CORE = load("intel-xeon-avx512-2-core", samples=False).fit("cpu", 1)
+
+
+def of(threads: int, pace: float = 1.0) -> DeviceFit:
+    rates = {
+        "flops/float32": CORE.rates["flops/float32"] * threads**0.8, "flops/bfloat16": 4e11,
+        "bytes_per_second": 2e10 * threads, "dispatch_seconds": 1e-6,
+    }  # fmt: skip
+    cores = Cores(rates, 1e-6 * threads, rates["flops/float32"], rates["bytes_per_second"], 3e7, 5e-5, pace)
+    return DeviceFit("cpu", threads, rates, {}, {}, {"base": 0.1 * threads, "ops": 0.5}, cores=cores)
+
+
+def profile(*fits: DeviceFit) -> Profile:
+    shipped = load("intel-xeon-avx512-2-core", samples=False)
+    return replace(shipped, fits=(CORE, *fits), fingerprint={**shipped.fingerprint, "threads": 16})
+
+
+def test_a_profile_keeps_them() -> None:
+    before = profile(of(4, 1.1), of(16, 1.2))
+    after = decode(encode(before), "a file")
+    assert after.fits == before.fits
+    for threads in (1, 4, 7, 16):
+        assert after.fit("cpu", threads) == before.fit("cpu", threads)
+
+
+def test_several_threads_have_the_families_of_one() -> None:
+    found = profile(of(16, 1.5)).fit("cpu", 16)
+    assert found.families == CORE.families
+    assert found.cores is not None
+    assert found.cores.rates == CORE.rates
+    assert found.rates["flops/float32"] == pytest.approx(of(16).rates["flops/float32"])
+    assert found.framework == {name: pytest.approx(1.5 * seconds) for name, seconds in CORE.framework.items()}
+    assert found.interval == of(16).interval
+
+
+def test_between_two_numbers_the_cores_lie_between() -> None:
+    some = profile(of(4, 1.1), of(16, 1.2))
+    four, eight, all_ = (some.fit("cpu", threads).cores for threads in (4, 8, 16))
+    assert four is not None
+    assert eight is not None
+    assert all_ is not None
+    assert eight.region_seconds == pytest.approx((four.region_seconds + all_.region_seconds) / 2)
+    for name in ("flops_per_second", "bytes_per_second", "pace"):
+        assert getattr(eight, name) == pytest.approx((getattr(four, name) * getattr(all_, name)) ** 0.5)
+
+
+def test_more_threads_than_cores_are_no_more_cores() -> None:
+    some = profile(of(16))
+    assert some.fit("cpu", 64) == some.fit("cpu", 16)
+    assert some.fit("cpu") == some.fit("cpu", 16)
+    assert some.fit("cpu", 1) == CORE
+
+
+def test_a_number_is_put_together_once() -> None:
+    """Prices are kept by fit: one that was made anew each time would be factorised anew."""
+    some = profile(of(16))
+    assert some.fit("cpu", 8) is some.fit("cpu", 8)
+    other = replace(some, fits=(CORE, of(16, 2.0)))
+    assert other.fit("cpu", 8) != some.fit("cpu", 8)
+
+
+@pytest.mark.parametrize(("change", "told"), [
+    (lambda fits: fits.pop(0), "there is no fit of one thread"),
+    (lambda fits: fits[1].update(device="cuda"), "only a CPU has them"),
+    (lambda fits: fits[1]["rates"].pop("bytes_per_second"), "the rates have no bytes_per_second"),
+    (lambda fits: fits[1]["cores"].update(pace=0.0), "pace"),
+    (lambda fits: fits[1]["cores"].pop("thread_seconds"), "thread_seconds"),
+])  # fmt: skip
+def test_damage_is_told(change: Any, told: str) -> None:
+    document = json.loads(encode(profile(of(16))))
+    change(document["fits"])
+    with pytest.raises(ProfileDamaged, match=told):
+        decode(json.dumps(document).encode(), "a file")
+
+
+def test_an_estimate_has_families_of_its_own() -> None:
+    """Its prices are those of one core already, scaled."""
+    estimate = replace(of(16), families=CORE.families, estimated=True)
+    assert profiles.Profile.fit(replace(profile(), fits=(estimate,)), "cpu", 16) is estimate
