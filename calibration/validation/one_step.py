@@ -36,7 +36,11 @@ def beside(pairs: Iterable[tuple[Cell, Cell]], age: float | None) -> list[Cell]:
     """The second of each pair as it is predicted when the first was timed ``age`` seconds ago; None: another day."""
     moved: list[Cell] = []
     for timed, cell in pairs:
-        assert cell.predicted and cell.low and cell.high and timed.predicted and timed.measured
+        assert cell.predicted is not None
+        assert cell.low is not None
+        assert cell.high is not None
+        assert timed.predicted is not None
+        assert timed.measured is not None
         weight = recorded.counts(cell.predicted, timed.predicted, age)
         offset = recorded.Offset(timed.measured / timed.predicted, weight)
         time = offset.moved(cell.predicted, cell.low, cell.high)

@@ -21,7 +21,7 @@ from placer.decision.pipeline import Question, answer, only_placer_errors
 from placer.decision.steps import Traced, TracedPart, batch_size, traced_step
 from placer.decision.table import Table
 from placer.errors import PlacerError
-from placer.nest import map_nest, tensors
+from placer.nest import map_nest
 from placer.pricing import Prediction, parameter_updates
 from placer.profile import DeviceFit
 from placer.tracing import OpCall, Trace

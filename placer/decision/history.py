@@ -80,7 +80,7 @@ def parsed(line: bytes) -> dict[str, Any] | None:
 
 
 def lines_with(*texts: str) -> list[bytes]:
-    """The lines that contain one of ``texts``, oldest first, not parsed: looking for a step must cost next to nothing."""
+    """The lines that contain one of ``texts``, oldest first, not parsed: looking for a step costs next to nothing."""
     content = _content()
     wanted = [text.encode() for text in texts if text.encode() in content]
     if not wanted:

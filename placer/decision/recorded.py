@@ -24,7 +24,7 @@ from placer.pricing import NOT_PREDICTED, Z90, Cost, Prediction
 from placer.profile import Profile
 from placer.units import format_ratio
 
-#: Fewer timed steps than this say too little. Those of ``Placement.step`` last a second at least, however short they are.
+#: Fewer timed steps than this say too little. Those of ``Placement.step`` are a second's at least, however short.
 LEAST_STEPS = 5
 #: Another run differs from the one that was timed by at least this factor, either way, however even its steps were.
 LEAST_SPREAD = 1.1
@@ -63,11 +63,14 @@ class Offset:
     def moved(self, predicted: float, low: float, high: float) -> StepTime:
         """Predicted seconds and their 90 % interval with what counts of the offset.
 
-        The more counts, the less of the variance of the prediction is left.
+        The more counts, the less of the variance of the prediction is left; no interval gets wider.
         """
         real = predicted * math.pow(self.ratio, self.weight)
-        told, left = self.weight * Z90 * NEAR, math.sqrt(1.0 - self.weight**2)
-        below, above = (math.hypot(told, left * math.log(ratio)) for ratio in (predicted / low, high / predicted))
+        left = math.sqrt(1.0 - self.weight**2)
+        below, above = (
+            math.hypot(self.weight * min(Z90 * NEAR, spread), left * spread)
+            for spread in (math.log(predicted / low), math.log(high / predicted))
+        )
         return StepTime(real, real * math.exp(-below), real * math.exp(above))
 
 

@@ -24,7 +24,7 @@ class PricedPart:
     predictions: Mapping[str, Prediction]
     facts: Mapping[str, Any]
     model: int = 0
-    identity: StepIdentity = StepIdentity()
+    identity: StepIdentity = field(default_factory=StepIdentity)
     notes: tuple[str, ...] = ()
 
 

@@ -99,8 +99,8 @@ class WatchedModel:
     ``module`` is the newest of them, if it still lives. ``inputs`` are by whether gradients were wanted, and the
     shapes. ``steps`` are those of its optimizers (``looked_steps``: while calls were looked at), ``ends`` when the
     newest of them ended; ``recorded_steps`` is how many there were when the history was told of them. Of steps that
-    were looked at, ``loop`` has the seconds from one to the next, and ``inside`` how many of them went by from a call of
-    the model to the end of its optimizer's step.
+    were looked at, ``loop`` has the seconds from one to the next, and ``inside`` how many of them went by from a call
+    of the model to the end of its optimizer's step.
     """
 
     name: str
