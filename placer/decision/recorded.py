@@ -32,8 +32,6 @@ LEAST_SPREAD = 1.1
 FRESH = 60.0
 #: How much of an older one counts (docs/dev/findings.md: an offset of another moment).
 LATER = 0.5
-#: An offset counts by the ratio of both predictions to this power (docs/dev/findings.md: an offset of another size).
-FADING = 0.5
 #: Standard deviation of log(seconds) where an offset counts wholly: 92 % of the larger batches of three machines with a
 #: GPU lie within their interval then (``placer validate --against RECORD``, "beside one real step").
 NEAR = 0.12
@@ -75,13 +73,13 @@ class Offset:
 
 
 def counts(priced: float, timed: float, age: float | None) -> float:
-    """How much of an offset counts, from 0 to 1.
+    """How much of an offset counts, from 0 to 1: by the ratio of the shorter to the longer step, and by its age.
 
     ``priced`` and ``timed`` are the predictions, in seconds, of the step that is asked about and of the one that was
     timed, ``age`` the seconds since then (None: not known).
     """
     fresh = age is not None and 0.0 <= age <= FRESH
-    return (1.0 if fresh else LATER) * math.pow(min(priced, timed) / max(priced, timed), FADING)
+    return (1.0 if fresh else LATER) * min(priced, timed) / max(priced, timed)
 
 
 def record(identity: StepIdentity, prediction: Cost, profile: Profile, time: StepTime) -> None:
@@ -154,9 +152,12 @@ def lookup(
     Those on the CPU are of the predicted number of threads. ``prices`` is what the predictions are from.
     """
     times, offsets = dict[str, StepTime](), dict[str, Offset]()
-    here: dict[str, str] = {}
+    here, told = dict[str, str](), set[bytes]()
     texts = f'"workload":"{identity.step}"', f'"network":"{identity.network}"'
     for line in reversed(history.lines_with(*texts)):
+        what = _what(line)
+        if what in told:
+            continue
         entry = history.parsed(line) or {}
         device = entry.get("device")
         if entry.get("kind") != "steps" or not isinstance(device, str) or device not in predictions or device in times:
@@ -170,11 +171,19 @@ def lookup(
             continue
         if entry.get("workload") == identity.step:
             times[device] = time
-        elif entry.get("priced_by") == prices:
-            offset = _offset(entry, time, prediction, identity, now)
-            if offset is not None and (device not in offsets or offset.weight > offsets[device].weight):
+        elif (offset := _offset(entry, time, prediction, identity, prices, now)) is not None:
+            told |= {what} if what else set()
+            if device not in offsets or offset.weight > offsets[device].weight:
                 offsets[device] = offset
     return times, {device: offset for device, offset in offsets.items() if device not in times}
+
+
+def _what(line: bytes) -> bytes:
+    """Which step on which device a line is of, not parsed: a long run writes many of one, and the newest counts.
+
+    Empty where that cannot be told.
+    """
+    return line[line.find(b'"workload"') : line.find(b'"hardware"')]
 
 
 def corrected(
@@ -206,11 +215,13 @@ def _step_time(entry: Mapping[str, Any]) -> StepTime | None:
 
 
 def _offset(
-    entry: Mapping[str, Any], time: StepTime, prediction: Prediction, identity: StepIdentity, now: datetime
+    entry: Mapping[str, Any], time: StepTime, prediction: Prediction, identity: StepIdentity, prices: str, now: datetime
 ) -> Offset | None:
-    """What an entry of another size tells; None where it does not say what was predicted of it."""
+    """What an entry of another size tells; None where it does not say what was predicted of it, or by other prices."""
     priced = entry.get("priced_seconds")
-    if not isinstance(priced, float) or not 0.0 < priced < math.inf or prediction.low <= 0.0:
+    if entry.get("priced_by") != prices or not isinstance(priced, float) or not 0.0 < priced < math.inf:
+        return None
+    if prediction.low <= 0.0:
         return None
     age = _age(entry, now)
     batch = entry.get("batch")

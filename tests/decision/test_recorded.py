@@ -35,7 +35,7 @@ STEP = StepIdentity("key", "network", 64, "64×4 float32")
 def remember(**change: Any) -> None:
     """An entry as of these devices."""
     entry = {**GOOD, **change}
-    history.record({"hardware": recorded.hardware(str(entry["device"])), **entry})
+    history.record({**entry, "hardware": entry.get("hardware", recorded.hardware(str(entry["device"])))})
 
 
 def model(units: int = 8) -> nn.Module:
@@ -183,8 +183,8 @@ def test_an_offset_counts_less_the_older_and_the_farther_away_it_is(
 
     smaller(FRESH)
     assert cost(1.0).step_seconds == pytest.approx(2.0)
-    assert cost(4.0).step_seconds == pytest.approx(4.0 * 2.0**0.5)  # the square root of the ratio of both predictions
-    assert cost(0.25).step_seconds == pytest.approx(0.25 * 2.0**0.5)
+    assert cost(4.0).step_seconds == pytest.approx(4.0 * 2.0**0.25)  # the ratio of both predictions
+    assert cost(0.25).step_seconds == pytest.approx(0.25 * 2.0**0.25)
     later = with_recorded(table_of(make_prediction("cpu", 1.0)), NOW + timedelta(minutes=4))
     assert later.costs["cpu"].step_seconds == pytest.approx(2.0**LATER)
     assert "a step timed 5 min ago at batch 32" in later.decide().reason
@@ -213,6 +213,16 @@ def test_the_very_step_counts_more_than_any_other(
     after = with_recorded(table_of(make_prediction("cpu", 1.0)), NOW)
     assert after.costs["cpu"].step_seconds == 1.1
     assert after.real["cpu"].same_step
+
+
+def test_of_many_entries_of_one_step_the_newest_usable_one_counts(
+    table_of: TableOf, make_prediction: Make, smaller: Callable[..., None]
+) -> None:
+    for seconds in (9.0, 3.0):
+        smaller(step_seconds=seconds, high=10.0)
+    smaller(step_seconds=7.0, high=8.0, priced_by="another calibration")
+    smaller(step_seconds=7.0, high=8.0, hardware="another CPU")
+    assert with_recorded(table_of(make_prediction("cpu", 1.0)), NOW).costs["cpu"].step_seconds == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(("change", "said"), [

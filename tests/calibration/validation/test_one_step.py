@@ -28,7 +28,7 @@ def test_larger_batches_are_moved_by_the_smallest_one() -> None:
     cells = [sized(8, 1.0, 2.2), sized(1, 1.0, 2.0), sized(64, 4.0, 6.0), sized(2, None, 1.0)]
     assert [(small.batch, large.batch) for small, large in larger_batches(cells)] == [(1, 8), (1, 64)]
     near, far = beside(larger_batches(cells), 0.0)
-    assert (near.predicted, far.predicted) == pytest.approx((2.0, 4.0 * 2.0**0.5))
+    assert (near.predicted, far.predicted) == pytest.approx((2.0, 4.0 * 2.0**0.25))
     (older, _) = beside(larger_batches(cells), None)
     assert older.predicted == pytest.approx(2.0**0.5)
     assert in_the_last_visit(cells) == []
