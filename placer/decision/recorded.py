@@ -32,7 +32,7 @@ LEAST_SPREAD = 1.1
 FRESH = 60.0
 #: How much of an older one counts (docs/dev/findings.md: an offset of another moment).
 LATER = 0.5
-#: Standard deviation of log(seconds) where an offset counts wholly: 92 % of the larger batches of three machines with a
+#: Standard deviation of log(seconds) where an offset counts wholly: 93 % of the larger batches of three machines with a
 #: GPU lie within their interval then (``placer validate --against RECORD``, "beside one real step").
 NEAR = 0.12
 _AGES = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"))

@@ -81,7 +81,6 @@ def test_the_next_choice_uses_what_was_seen_and_says_so(calibrated: Profile) -> 
 
 def test_it_can_turn_the_choice(calibrated: Profile, make_prediction: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     compete(monkeypatch, {"cpu": make_prediction("cpu", 1e-3), "cpu:0": make_prediction("cpu:0", 2e-3)})
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # what the hand-made predictions are for
     net = model()
     placement = choose(net, devices=None, move=False)
     assert placement.decision.device == "cpu"
