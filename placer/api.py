@@ -71,7 +71,8 @@ class Options:
     Args:
         threads: ``"keep"``, or ``"tune"`` to also choose (and set) the number of CPU threads.
         measure: ``"never"``, ``"always"`` (time the real step on this machine's devices, on copies of the model, in up
-            to ten seconds), or for ``choose`` ``"unsure"`` (time it where the intervals overlap).
+            to ten seconds), or for ``choose`` ``"unsure"`` (time it on the chosen device and on those whose intervals
+            overlap its own, if there are any).
         objective: what to minimize: ``"time"``, ``"cost"`` (then ``price`` is needed) or ``"energy"``.
         price: dollars per hour of the machine while the work runs on each device: ``{"cpu": 0.10, "cuda": 2.50}``.
         watts: the power of each device, where you know it; None: an estimate from data sheets.

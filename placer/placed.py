@@ -18,13 +18,14 @@ from placer.decision import (
     Decision,
     Obstacles,
     Source,
+    StepTime,
     Table,
     conventional,
     current_profile,
     history,
-    measured,
     only_placer_errors,
     ranks,
+    recorded,
 )
 from placer.errors import PlacerError, PlacerWarning, ProfileError, first_line
 from placer.explanation import Explanation, card, reason_card
@@ -88,8 +89,6 @@ class Placement:
         self.decision = decision
         self.predictions = ByDevice({} if table is None else _predictions(table))
         self._table = table
-        #: The step whose times are recorded under its name; a job has several.
-        self._workload = None if table is None or table.unit == JOB else table.parts[0].key
         self._staging = staging
 
     def __repr__(self) -> str:
@@ -125,14 +124,14 @@ class Placement:
     def times(self) -> StepTimes:
         """What ``step`` has recorded."""
         predicted = self.predictions.get(self.decision.device)
-        return StepTimes(
-            self.decision.device,
-            None if predicted is None else predicted.step_seconds,
-            workload=self._workload,
-            threads=self.threads,
-            drift=None if predicted is None else Drift(self.decision.device, self.predictions),
-            record=measured.record,
-        )
+        drift = None if predicted is None else Drift(self.decision.device, self.predictions)
+        return StepTimes(self.decision.device, drift=drift, record=self._record)
+
+    def _record(self, *summary: Any) -> None:
+        """Step times into the history: median, low, high, and how many. Those of a job are of several steps."""
+        table, predicted = self._table, self.predictions.get(self.decision.device)
+        if table is not None and predicted is not None and table.unit != JOB:
+            recorded.record(table.parts[0].identity, predicted, table.profile, StepTime(*summary))
 
     def to(self, x: Any) -> Any:
         """``x`` with every tensor in it on the device: a tensor, module or any nest; all else stays as it is.

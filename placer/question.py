@@ -112,8 +112,8 @@ def _measured(workload: Workload, table: Table) -> dict[str, Measured]:
     """Real steps on the devices of the table that are on this machine, and how far predictions are off."""
     predictions = (table.predicted or table).parts[0].predictions
     here = machine.available_devices()
-    timed = time_steps(workload, {name: p for name, p in predictions.items() if name in here and p.fits})
+    timed = time_steps(workload, table, [name for name, p in predictions.items() if name in here and p.fits])
     return {
-        name: Measured(*times, off=predictions[name].step_seconds / times.step_seconds - 1.0)
-        for name, times in timed.items()
+        name: Measured(time.step_seconds, time.low, time.high, predictions[name].step_seconds / time.step_seconds - 1.0)
+        for name, time in timed.items()
     }

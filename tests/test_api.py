@@ -466,7 +466,7 @@ def test_measure(
             return result
 
     placement = choose(Seeing(model), (8, 84), options=placer.Options(measure=measure, threads="tune"), move=False)
-    assert placement.reason.endswith("(measured)") is measured
+    assert placement.reason.endswith("(measured on cpu and cpu:0)") is measured
     for prediction in placement.predictions.values():
         assert sum(prediction.components.values()) == pytest.approx(prediction.step_seconds)
     assert ("not predicted" in placement.predictions["cpu"].components) is measured
@@ -513,7 +513,7 @@ def test_a_target_is_given_to_the_real_step_too(
         return (output - target).square().mean()
 
     timed = choose(model, (8, 84), loss=loss, target=(8, 3), move=False, options=placer.Options(measure="always"))
-    assert timed.reason.endswith("(measured)")
+    assert timed.reason.endswith("(measured on cpu and cpu:0)")
     assert set(given) == {torch.Size([8, 3])}
 
 

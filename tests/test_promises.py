@@ -192,7 +192,7 @@ def test_measuring_touches_neither_model_nor_data_order_nor_random_numbers(
     model, loader = Base(), torch.utils.data.DataLoader(torch.randn(32, 4), batch_size=8, shuffle=True)
     state, generator = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     placement = placer.choose(model, (8, 4), options=placer.Options(measure="unsure"), move=False)
-    assert placement.reason.endswith("(measured)")
+    assert placement.reason.endswith("(measured on cpu and cpu:0)")
     torch.testing.assert_close(dict(model.state_dict()), dict(state), rtol=0, atol=0)
     assert torch.equal(torch.get_rng_state(), generator)
     order = torch.cat(list(loader))

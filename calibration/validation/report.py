@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
+from placer.calibration.validation.one_step import beside, in_the_last_visit, larger_batches
 from placer.calibration.validation.record import Cell, Report
 from placer.calibration.validation.reference import reference_tables
 from placer.calibration.validation.scores import (
@@ -42,6 +43,7 @@ def contents(report: Report, what_if: Sequence[Table | str] = ()) -> Iterator[Ta
     yield _scores("Prediction error by device", "device", devices)
     for device, cells in devices.items():
         yield _beside(device, cells)
+        yield from _beside_one_step(device, cells)
         yield _scores(f"{device}, by mode", "mode", group_by(cells, lambda cell: cell.mode))
         yield _scores(f"{device}, by family", "family", group_by(cells, lambda cell: cell.family))
     yield from _decision_tables(report.cells)
@@ -65,6 +67,19 @@ def _beside(device: str, cells: Sequence[Cell]) -> Table:
     scores["the measurement itself, last against first"] = repeatability_score(cells)
     rows = tuple((name, *_figures(found), _bias(found)) for name, found in scores.items() if found is not None)
     return Table(f"{device}, beside simpler models", ("prediction", *FIGURES, "log bias"), rows)
+
+
+def _beside_one_step(device: str, cells: Sequence[Cell]) -> Iterator[Table]:
+    """What a real step of the smallest batch is worth to larger ones."""
+    now, later = larger_batches(cells), in_the_last_visit(cells)
+    groups = {
+        "by themselves": [cell for _, cell in now],
+        "the smallest timed just now": beside(now, 0.0),
+        "by themselves, in the last visit": [cell for _, cell in later],
+        "the smallest timed in the first": beside(later, None),
+    }
+    if now:
+        yield _scores(f"{device}, larger batches beside one real step", "prediction", groups)
 
 
 def _figures(found: Score) -> tuple[str, ...]:

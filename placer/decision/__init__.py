@@ -1,7 +1,7 @@
 """Question -> Table -> Decision: what each device takes, which is the best, and how sure that is."""
 
-from placer.decision import history, measured, ranks
-from placer.decision.advice import Advice, advise, batch_size, with_batch
+from placer.decision import history, ranks, recorded
+from placer.decision.advice import Advice, advise, with_batch
 from placer.decision.candidates import (
     Candidate,
     Candidates,
@@ -12,7 +12,7 @@ from placer.decision.candidates import (
 )
 from placer.decision.current import Source, current_profile, profile_named, warn_estimated
 from placer.decision.decision import ABOUT_THE_SAME, SAME, Decision, Point, break_even_steps, decide, pareto, trade
-from placer.decision.measured import StepTime, running_with, time_steps
+from placer.decision.measured import running_with, time_steps
 from placer.decision.objective import (
     JOB,
     MANY,
@@ -26,14 +26,16 @@ from placer.decision.objective import (
 )
 from placer.decision.obstacles import Obstacles
 from placer.decision.pipeline import Question, answer, best_count, lines_of_reasons, only_placer_errors
-from placer.decision.steps import Traced, trace_parts, traced_step
-from placer.decision.table import PricedPart, Table, total
+from placer.decision.recorded import StepTime
+from placer.decision.steps import StepIdentity, Traced, batch_size, trace_parts, traced_step
+from placer.decision.table import PricedPart, RealSteps, Table, total
 
 __all__ = [
     "ABOUT_THE_SAME", "Advice", "advise", "answer", "batch_size", "best_count", "break_even_steps", "Candidate",
     "Candidates", "check_priced", "conventional", "current_profile", "decide", "Decision", "gather", "history",
-    "is_cpu", "JOB", "lines_of_reasons", "MANY", "measured", "Objective", "objective_of", "OBJECTIVES", "Obstacles",
-    "only_placer_errors", "pareto", "Point", "PricedPart", "profile_named", "Question", "ranks", "running_with",
-    "SAME", "Source", "StepTime", "Table", "TIE", "TIME", "time_steps", "total", "trace_parts", "Traced",
-    "traced_step", "trade", "unusable", "warn_estimated", "with_batch", "without_maker",
+    "is_cpu", "JOB", "lines_of_reasons", "MANY", "Objective", "objective_of", "OBJECTIVES", "Obstacles",
+    "only_placer_errors", "pareto", "Point", "PricedPart", "profile_named", "Question", "ranks", "RealSteps",
+    "recorded", "running_with", "SAME", "Source", "StepIdentity", "StepTime", "Table", "TIE", "TIME", "time_steps",
+    "total", "trace_parts", "Traced", "traced_step", "trade", "unusable", "warn_estimated", "with_batch",
+    "without_maker",
 ]  # fmt: skip

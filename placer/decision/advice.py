@@ -18,10 +18,10 @@ from placer import tracing
 from placer.decision.decision import Decision
 from placer.decision.objective import JOB
 from placer.decision.pipeline import Question, answer, only_placer_errors
-from placer.decision.steps import Traced, TracedPart, traced_step
+from placer.decision.steps import Traced, TracedPart, batch_size, traced_step
 from placer.decision.table import Table
 from placer.errors import PlacerError
-from placer.nest import map_nest, tensors
+from placer.nest import map_nest
 from placer.pricing import Prediction, parameter_updates
 from placer.profile import DeviceFit
 from placer.tracing import OpCall, Trace
@@ -32,14 +32,6 @@ from placer.workload import Workload
 SUBSTITUTES: Mapping[str, str] = {"mish": "silu", "gelu": "silu", "softplus": "relu", "elu": "relu"}
 #: Integer inputs up to this many elements keep their values when they are repeated; larger ones are only a shape.
 _CONCRETE = 262_144
-
-
-def batch_size(workload: Workload) -> int | None:
-    """The first size that every input tensor shares; None where they have none in common."""
-    inputs = tensors((workload.args, workload.kwargs))
-    sizes = {None if tensor.is_nested or not tensor.dim() else tensor.shape[0] for tensor in inputs}
-    size = sizes.pop() if len(sizes) == 1 else None
-    return size or None
 
 
 def with_batch(workload: Workload, size: int) -> Workload:

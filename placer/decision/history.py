@@ -79,10 +79,13 @@ def parsed(line: bytes) -> dict[str, Any] | None:
     return entry if isinstance(entry, dict) else None
 
 
-def lines_with(text: str) -> list[bytes]:
-    """The lines that contain ``text``, oldest first, not parsed: looking for one workload must cost next to nothing."""
-    content, wanted = _content(), text.encode()
-    return [line for line in content.splitlines() if wanted in line] if wanted in content else []
+def lines_with(*texts: str) -> list[bytes]:
+    """The lines that contain one of ``texts``, oldest first, not parsed: looking for a step costs next to nothing."""
+    content = _content()
+    wanted = [text.encode() for text in texts if text.encode() in content]
+    if not wanted:
+        return []
+    return [line for line in content.splitlines() if any(text in line for text in wanted)]
 
 
 def _content() -> bytes:

@@ -1,100 +1,27 @@
-"""Real step times in the place of predicted ones: timed now on copies, or recorded in earlier runs of the same step."""
+"""Real step times in the place of predicted ones, timed now, on copies."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median, quantiles
 from types import FunctionType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from placer import machine
-from placer.decision import history
-from placer.decision.objective import JOB
-from placer.decision.table import Table
+from placer.decision.recorded import StepTime, corrected, record
+from placer.decision.table import RealSteps, Table
 from placer.errors import PlacerError, first_line
 from placer.nest import map_nest, tensors
 from placer.placement import is_plain, move, move_optimizer, synchronize, target
-from placer.pricing import NOT_PREDICTED, Prediction
 from placer.workload import Workload, loss_modules, loss_of, optimizer_classes, outputs_stay, same_randomness
-
-#: Fewer timed steps than this say too little.
-LEAST_STEPS = 20
-#: Another run differs from the one that was timed by at least this factor, either way, however even its steps were.
-LEAST_SPREAD = 1.1
-
-
-class StepTime(NamedTuple):
-    """Seconds of real steps: median, and what 90 % of them lay between."""
-
-    step_seconds: float
-    low: float
-    high: float
-
-
-def record(entry: dict[str, Any]) -> None:
-    """Step times into the history. Never raises."""
-    history.record({"kind": "steps", **entry, "hardware": hardware(str(entry.get("device")))})
-
-
-def hardware(device: str) -> str:
-    """What a device's name stands for on this machine now: the same name may be another GPU after a change."""
-    if device == "cpu":
-        return machine.cpu_model()
-    facts = next((f for f in machine.describe_accelerators() if f.get("device") == device), {})
-    return f"{facts.get('name')}, {facts.get('memory_bytes')} bytes"
-
-
-def lookup(key: str, predictions: Mapping[str, Prediction]) -> dict[str, StepTime]:
-    """The newest usable step times of a workload, by device; those on the CPU only for the predicted threads."""
-    newest: dict[str, StepTime] = {}
-    for line in reversed(history.lines_with(f'"workload":"{key}"')):
-        entry = history.parsed(line) or {}
-        device = entry.get("device")
-        if entry.get("kind") != "steps" or not isinstance(device, str) or device in newest or device not in predictions:
-            continue
-        same_threads = device != "cpu" or entry.get("threads") == predictions[device].threads
-        if same_threads and entry.get("hardware") == hardware(device) and (times := _step_time(entry)) is not None:
-            newest[device] = times
-    return newest
-
-
-def corrected(
-    predictions: Mapping[str, Prediction], times: Mapping[str, StepTime], steps: int | None
-) -> dict[str, Prediction]:
-    """The predictions with real step times instead of predicted ones; what was missed is a component of its own."""
-    result = dict(predictions)
-    for name, real in times.items():
-        old = predictions[name]
-        missed = real.step_seconds - sum(old.components.values())
-        result[name] = replace(
-            old, step_seconds=real.step_seconds, low=real.low, high=real.high,
-            total_seconds=None if steps is None else old.one_time_seconds + steps * real.step_seconds,
-            components={**old.components, NOT_PREDICTED: missed},
-        )  # fmt: skip
-    return result
-
-
-def _step_time(entry: Mapping[str, Any]) -> StepTime | None:
-    """What an entry says; None for too few steps, and for values that no clock gives."""
-    values: list[Any] = [entry.get(name) for name in ("low", "step_seconds", "high")]
-    count = entry.get("steps_timed")
-    if not isinstance(count, int) or count < LEAST_STEPS or any(type(value) not in (int, float) for value in values):
-        return None
-    low, middle, high = values
-    if not 0.0 < low <= middle <= high < math.inf:
-        return None
-    return StepTime(float(middle), min(low, middle / LEAST_SPREAD), max(high, middle * LEAST_SPREAD))
-
 
 #: Untimed steps on each device: allocation, kernel selection, lazy loading.
 WARM_UP = 3
@@ -130,7 +57,7 @@ def race(
     summaries = {}
     for device, values in seconds.items():
         cuts = quantiles(values, n=20, method="inclusive") if len(values) > 1 else values
-        summaries[device] = StepTime(median(values), cuts[0], cuts[-1])
+        summaries[device] = StepTime(median(values), cuts[0], cuts[-1], len(values))
     return summaries
 
 
@@ -250,29 +177,42 @@ def running_with(count: int) -> Iterator[None]:
 def with_measured(table: Table, workload: Workload, measure: str) -> Table:
     """The table of a step after timing it on the devices that compete; as it was if there is nothing to settle.
 
-    The same, with a note, where that cannot be done (see ``time_steps``).
+    ``unsure`` times those that can turn the choice: the chosen one, and those whose intervals overlap its own. The
+    same table, with a note, where that cannot be done (see ``time_steps``).
     """
     (part,) = table.parts
-    competing = {name: p for name, p in part.predictions.items() if p.fits}
+    competing = [name for name, prediction in part.predictions.items() if prediction.fits]
+    if measure == "unsure":
+        competing = _in_question(table, competing)
     if len(competing) < 2:
         return table
-    chosen = table.decide().device
-    overlap = any(p.low <= competing[chosen].high for name, p in competing.items() if name != chosen)
-    if measure == "unsure" and not overlap:
-        return table
     try:
-        times = time_steps(workload, competing)
+        times = time_steps(workload, table, competing)
     except PlacerError as error:
         return replace(table, notes=(*table.notes, str(error)))
     note = "step times were measured on this machine; what they are made of is predicted"
-    timed = replace(part, predictions=corrected(part.predictions, times, table.repeats), notes=(*part.notes, note))
-    return replace(table, parts=(timed,), real="measured", predicted=table)
+    predicted = table.predicted or table
+    real = corrected(predicted.parts[0].predictions, times, table.repeats)
+    timed = replace(part, predictions={**part.predictions, **real}, notes=(*part.notes, note))
+    said = {**table.real, **dict.fromkeys(times, RealSteps("measured"))}
+    return replace(table, parts=(timed,), real=said, predicted=predicted)
 
 
-def time_steps(workload: Workload, predictions: Mapping[str, Prediction]) -> dict[str, StepTime]:
-    """Real steps on the devices of ``predictions``, timed on copies, with the CPU threads that were priced.
+def _in_question(table: Table, devices: Sequence[str]) -> list[str]:
+    """The chosen one of the ``devices``, and those that may be better where both lie within their intervals."""
 
-    Raises PlacerError where the copies would run what is the user's own, or cannot run.
+    def counted(device: str, seconds: float) -> float:
+        return table.objective.counted(replace(table.costs[device], step_seconds=seconds), table.repeats)
+
+    chosen = table.decide().device
+    most = counted(chosen, table.costs[chosen].high)
+    return [name for name in devices if name == chosen or counted(name, table.costs[name].low) <= most]
+
+
+def time_steps(workload: Workload, table: Table, devices: Sequence[str]) -> dict[str, StepTime]:
+    """Real steps on ``devices`` of the table of a step, timed on copies, with the CPU threads that were priced.
+
+    They go into the history. Raises PlacerError where the copies would run what is the user's own, or cannot run.
     """
     if getattr(workload.model, "_compiled_call_impl", None) is not None:  # what ``.compile()`` made, no copy has
         raise PlacerError(f"{_UNTIMED}: a copy would have to be compiled again")
@@ -280,37 +220,16 @@ def time_steps(workload: Workload, predictions: Mapping[str, Prediction]) -> dic
         raise PlacerError(f"{_UNTIMED}: copies of the model would call {function} too")
     if workload.draw is not None:
         workload.draw()
-    threads = predictions["cpu"].threads if "cpu" in predictions else torch.get_num_threads()
+    (part,) = (table.predicted or table).parts
+    threads = part.predictions["cpu"].threads if "cpu" in devices else torch.get_num_threads()
     try:
         with running_with(threads):
-            return race(workload, tuple(predictions))
+            times = race(workload, tuple(devices))
     except Exception as error:
         raise PlacerError(f"{_UNTIMED}: {type(error).__name__}: {first_line(error)}") from error
+    for device, time_there in times.items():
+        record(part.identity, part.predictions[device], table.profile, time_there)
+    return times
 
 
 _UNTIMED = "the real step was not timed"
-
-
-def with_recorded(table: Table) -> Table:
-    """The table with what earlier runs recorded of its steps, if they did.
-
-    One that was measured stays as it is: its steps were timed on both sides, under equal conditions.
-    """
-    if table.predicted is not None:
-        return table
-    parts, devices = [], set[str]()
-    for part in table.parts:
-        times = lookup(part.key, part.predictions)
-        if times:
-            devices |= set(times)
-            note = (
-                f"step times on {' and '.join(sorted(times))} were recorded in earlier runs; what they are made of is "
-                "predicted"
-            )
-            steps = None if table.unit == JOB else table.repeats
-            part = replace(part, predictions=corrected(part.predictions, times, steps), notes=(*part.notes, note))
-        parts.append(part)
-    if not devices:
-        return table
-    real = f"recorded in earlier runs on {' and '.join(sorted(devices))}"
-    return replace(table, parts=tuple(parts), real=real, predicted=table)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from placer.decision.candidates import Candidate, Candidates, residence
 from placer.decision.decision import ThreadOption
-from placer.decision.measured import with_measured, with_recorded
+from placer.decision.measured import with_measured
 from placer.decision.objective import TIME, Objective
+from placer.decision.recorded import with_recorded
 from placer.decision.steps import Traced, TracedPart, trace_parts
 from placer.decision.table import PricedPart, Table
 from placer.errors import PlacerError, first_line
@@ -31,8 +32,8 @@ class Question:
     """Work that is to be priced, the ``candidates`` that it could run on, and the ``objective`` that is minimized.
 
     ``work`` that was traced is not traced again. ``recorded``: step times that earlier runs recorded here take the
-    place of predicted ones. ``measure`` (never, unsure, always): so do those of real steps, timed now, of a single step
-    on devices of this machine.
+    place of predicted ones, or move those of other sizes. ``measure`` (never, unsure, always): real steps are timed
+    now, of a single step on devices of this machine, and take the place of both.
     """
 
     work: Workload | Job | Traced
@@ -65,9 +66,11 @@ def answer(question: Question) -> Table:
     work = question.work
     traced = work if isinstance(work, Traced) else trace_parts(work)
     table = _price_parts(traced, question.candidates, question.objective)
+    if question.recorded:
+        table = with_recorded(table)
     if question.measure != "never":
         table = with_measured(table, traced.parts[0].workload, question.measure)
-    return with_recorded(table) if question.recorded else table
+    return table
 
 
 def _price_parts(traced: Traced, candidates: Candidates, objective: Objective) -> Table:
@@ -93,7 +96,7 @@ def _price_parts(traced: Traced, candidates: Candidates, objective: Objective) -
         for candidate in able:
             predictions[candidate.name], tried = _with_best_threads(part, candidate, where)
             thread_options = tried or thread_options
-        parts.append(PricedPart(part.name, part.count, predictions, part.facts, part.model, part.key))
+        parts.append(PricedPart(part.name, part.count, predictions, part.facts, part.model, part.identity))
     origins = [origin(name, prediction, candidates.profile) for name, prediction in parts[0].predictions.items()]
     occupied = tuple(candidate.occupied for candidate in able if candidate.occupied)
     notes += [*left_out_lines, *filter(None, origins), *candidates.profile.remarks, *occupied]

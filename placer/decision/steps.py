@@ -16,15 +16,32 @@ from placer.decision.objective import JOB, STEP, Unit
 from placer.decision.obstacles import Obstacles
 from placer.errors import TraceError
 from placer.lazy import cached_property
+from placer.nest import tensors
+from placer.pricing import family_of
 from placer.tracing import Trace
 from placer.workload import Job, Part, Workload
+
+
+@dataclass(frozen=True)
+class StepIdentity:
+    """What a step is known by in the history, in every process on this machine.
+
+    ``step`` is equal for steps of the same ops on the same kinds of tensors, ``network`` for those of one network in
+    one mode on inputs of any sizes. ``batch`` is the first size that all inputs share, None where there is none;
+    ``inputs`` are shape and dtype of the first input.
+    """
+
+    step: str = ""
+    network: str = ""
+    batch: int | None = None
+    inputs: str = ""
 
 
 @dataclass(frozen=True)
 class TracedPart:
     """One kind of step: what it is called, how often it runs, and its ops. ``model`` is equal where weights are shared.
 
-    ``facts`` are the step as plain values, ``key`` names it in the history.
+    ``facts`` are the step as plain values, ``identity`` names it in the history.
     """
 
     name: str
@@ -32,7 +49,7 @@ class TracedPart:
     workload: Workload
     trace: Trace
     facts: Mapping[str, Any]
-    key: str
+    identity: StepIdentity
     model: int = 0
 
 
@@ -88,8 +105,7 @@ def traced_step(workload: Workload, trace: Trace) -> Traced:
 
 
 def _traced_part(name: str, count: float, workload: Workload, trace: Trace, model: int = 0) -> TracedPart:
-    facts, key = described(workload, trace), workload_key(trace, workload)
-    return TracedPart(name, count, workload, trace, facts, key, model)
+    return TracedPart(name, count, workload, trace, described(workload, trace), identity_of(workload, trace), model)
 
 
 def shared_models(parts: Sequence[Part]) -> tuple[int, ...]:
@@ -118,8 +134,23 @@ def described(workload: Workload, trace: Trace) -> dict[str, Any]:
     return {**facts, "parameters": sum(p.numel for p in trace.parameters), "op_calls": len(trace.calls)}
 
 
-def workload_key(trace: Trace, workload: Workload) -> str:
-    """Equal, in every process on this machine, for steps of the same ops on the same kinds of tensors.
+def batch_size(workload: Workload) -> int | None:
+    """The first size that every input tensor shares; None where they have none in common."""
+    inputs = tensors((workload.args, workload.kwargs))
+    sizes = {None if tensor.is_nested or not tensor.dim() else tensor.shape[0] for tensor in inputs}
+    size = sizes.pop() if len(sizes) == 1 else None
+    return size or None
+
+
+def identity_of(workload: Workload, trace: Trace) -> StepIdentity:
+    """What a traced step is known by in the history."""
+    inputs = workload.describe_inputs()
+    first = inputs[0] if inputs else ""
+    return StepIdentity(_step_key(workload, trace), _network_key(workload, trace), batch_size(workload), first)
+
+
+def _step_key(workload: Workload, trace: Trace) -> str:
+    """Of all that is called, with shapes, strides and dtypes.
 
     Another version of torch is another key, as its steps may take another time.
     """
@@ -139,3 +170,18 @@ def workload_key(trace: Trace, workload: Workload) -> str:
             line = f"{call.op}{call.phase}{args}[{', '.join([shown[id(s)] for s in call.inputs])}]"
             digest.update(line.encode())
     return digest.hexdigest()[:32]
+
+
+def _network_key(workload: Workload, trace: Trace) -> str:
+    """Of the weights, and of the families of the ops that run forward: single ops, and how many, differ between sizes.
+
+    The loss does not count, as who watches a script does not see it.
+    """
+    facts = (
+        machine.machine_id(), torch.__version__, machine.matmul_precision(), trace.mode, trace.optimizer,
+        workload.data, workload.outputs, str(workload.autocast), trace.compiled, workload.loading is None,
+        *unusual_settings(),
+    )  # fmt: skip
+    weights = [(spec.shape, spec.dtype) for spec in (*trace.parameters, *trace.buffers)]
+    families = {str(family_of(call.op)) for call in trace.calls if call.phase == "forward" and not call.view}
+    return hashlib.sha256(repr((facts, weights, sorted(families))).encode()).hexdigest()[:32]

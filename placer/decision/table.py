@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from placer.decision.decision import Decision, ThreadOption, decide
 from placer.decision.objective import STEP, TIME, Objective, Unit, counted_seconds
+from placer.decision.steps import StepIdentity
 from placer.lazy import cached_property
 from placer.pricing import Cost, Prediction, weakest
 from placer.profile import Profile
@@ -16,15 +17,23 @@ from placer.units import format_count, format_seconds
 
 @dataclass(frozen=True)
 class PricedPart:
-    """A part by device; holds no reference to the model. ``key`` names its step in the history."""
+    """A part by device; holds no reference to the model. ``identity`` names its step in the history."""
 
     name: str
     count: float
     predictions: Mapping[str, Prediction]
     facts: Mapping[str, Any]
     model: int = 0
-    key: str = ""
+    identity: StepIdentity = field(default_factory=StepIdentity)
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RealSteps:
+    """What real steps a time rests on, in words: those of the very step (``same_step``), or one of another size."""
+
+    said: str
+    same_step: bool = True
 
 
 @dataclass(frozen=True)
@@ -33,8 +42,8 @@ class Table:
 
     ``profile`` is the one that is compared with; ``this_machine``: it is of this machine. ``beside`` names the GPUs
     that nobody asked about. ``thread_options`` are the numbers of CPU threads that were compared, none unless that was
-    asked for. ``left_out`` says which devices cannot be used, ``occupied`` which ones other jobs keep busy, and
-    ``real`` where real step times took the place of predicted ones: ``predicted`` is the table without them then.
+    asked for. ``left_out`` says which devices cannot be used, ``occupied`` which ones other jobs keep busy. ``real``
+    are the real steps that times rest on, by device: ``predicted`` is the table without them then.
     """
 
     parts: tuple[PricedPart, ...]
@@ -48,7 +57,7 @@ class Table:
     thread_options: tuple[ThreadOption, ...] = ()
     left_out: tuple[str, ...] = ()
     occupied: tuple[str, ...] = ()
-    real: str = ""
+    real: Mapping[str, RealSteps] = field(default_factory=dict)
     predicted: Table | None = None
     this_machine: bool = True
 
@@ -97,13 +106,21 @@ class Table:
             decision = replace(among_asked, break_even_steps=decision.break_even_steps)
             reason = decision.reason
         further = _threads_reason(decision.threads, self.thread_options) if decision.device == "cpu" else ""
-        further += f" ({self.real})" if self.real else ""
+        further += f" ({'; '.join(self._real_steps())})" if self.real else ""
         if decision.speedup is None and self.beside and asked and asked[decision.device].fits:
             reason = self._reason_beside(decision.device, further)  # "no other device" is not the whole of it
         else:
             reason += further
         reason = "; ".join((reason, *self.left_out, *self.occupied))
         return replace(decision, thread_options=self.thread_options, reason=reason)
+
+    def _real_steps(self) -> Iterator[str]:
+        """What real steps the times rest on, and on which devices."""
+        devices: dict[RealSteps, list[str]] = {}
+        for device, steps in sorted(self.real.items()):
+            devices.setdefault(steps, []).append(device)
+        for steps, names in devices.items():
+            yield f"{'' if steps.same_step else 'from '}{steps.said} on {' and '.join(names)}"
 
     def _reason_beside(self, device: str, further: str) -> str:
         """The time on the only device there is, what is said ``further`` of it, and the best of the GPUs beside it."""

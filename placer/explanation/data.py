@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from placer.decision import Advice, Decision
+from placer.decision import Advice, Decision, RealSteps
 from placer.errors import PlacerError
 from placer.explanation.accuracy import UsualError
 from placer.pricing import Cost
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #:   thread_counts, bottlenecks, speedup, notes, machine, bounds, advice and timeline, which a reader may ignore. Later:
 #:   verdict, of each device one_time and bounded_by, and of a job parts. Then: objective, and of each device watts and
 #:   dollars_per_hour. Then: of each device its name and its threads. Then: of each device sources
-#:   and assumed. Then: turn, measured, limits and usual_errors. Then: left_out.
+#:   and assumed. Then: turn, measured, limits and usual_errors. Then: left_out. Then: real.
 SCHEMA = 1
 
 
@@ -139,7 +139,8 @@ class ExplanationData:
     when the host and the device do what. Of a job, a step is the whole job, and ``parts`` are what it is made of.
     ``limits`` are the seconds of a step by what bounds them, by device; ``usual_errors`` say how far such numbers are
     off as a rule. ``turn`` is None where no other batch sizes were priced, ``measured`` empty unless steps were timed.
-    ``left_out`` says, in a sentence each, which devices that were asked for cannot run it, and why.
+    ``left_out`` says, in a sentence each, which devices that were asked for cannot run it, and why. ``real`` are the
+    real steps that times rest on, by device.
     """
 
     workload: Mapping[str, Any]
@@ -159,6 +160,7 @@ class ExplanationData:
     turn: Turn | None = None
     measured: Mapping[str, Measured] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    real: Mapping[str, RealSteps] = field(default_factory=dict)
 
     @property
     def unit(self) -> str:

@@ -83,4 +83,5 @@ def _rows(table: Table, decision: Decision) -> dict[str, Any]:
         "parts": build.part_rows(table) if table.unit == JOB else (),
         "usual_errors": {device: usual_error(longest.predictions[device]) for device in table.costs},
         "left_out": table.left_out,
+        "real": dict(table.real),
     }

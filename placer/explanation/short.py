@@ -23,7 +23,7 @@ from placer.explanation.sentences import (
     workload_line,
 )
 from placer.explanation.text import drawn, drawn_table, plain, styled, wrapped_lines
-from placer.pricing import NOT_PREDICTED
+from placer.pricing import Cost
 from placer.printable import printable
 from placer.units import format_seconds
 
@@ -127,21 +127,26 @@ def _rests_on(explanation: ExplanationData) -> Iterator[Row]:
     """What the numbers rest on, one clause for each kind, and how far such numbers are off."""
     groups: dict[str, list[str]] = {}
     for name, row in explanation.devices.items():
-        groups.setdefault("seen" if NOT_PREDICTED in row.components else kind(row), []).append(name)
+        groups.setdefault(_basis(explanation, name, row), []).append(name)
     clauses = []
-    for what, names in groups.items():
-        if what == "seen":
-            clauses.append(f"real steps, seen {where(explanation)}")
-            continue
-        mark = kind_mark(explanation.devices[names[0]])
-        basis = f"{mark} {_RESTS.get(what, f'a calibration {where(explanation)}')}".strip()
-        cpus, gpus = [name for name in names if is_cpu(name)], [name for name in names if not is_cpu(name)]
+    for basis, names in groups.items():
+        predicted = [name for name in names if name not in explanation.real]
+        cpus, gpus = [name for name in predicted if is_cpu(name)], [name for name in predicted if not is_cpu(name)]
         off = _off(explanation, cpus or gpus)
         if cpus and gpus:
             off = f"cpu {off}, GPU {_off(explanation, gpus)}"
         clauses.append(f"{basis} ({off})" if off else basis)
     if clauses:
         yield Row("rests on", ", ".join(clauses))
+
+
+def _basis(explanation: ExplanationData, name: str, row: Cost) -> str:
+    """What a device's numbers rest on, with the mark of predictions."""
+    steps = explanation.real.get(name)
+    if steps is not None and steps.same_step:
+        return f"real steps {steps.said}"
+    basis = f"{kind_mark(row)} {_RESTS.get(kind(row), f'a calibration {where(explanation)}')}".strip()
+    return basis if steps is None else f"{basis}, with {steps.said}"
 
 
 def _off(explanation: ExplanationData, names: Sequence[str]) -> str:

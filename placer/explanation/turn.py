@@ -41,7 +41,7 @@ def find_turn(traced: Traced, question: Question, table: Table) -> Turn | None:
     size = batch_size(part.workload)
     if size is None or len({is_cpu(name) for name in table.costs}) < 2:
         return None
-    first = replace(table.predicted or table, beside=frozenset())
+    first = replace(table, beside=frozenset())
     search = _Search(part.workload, question.all_alike(), {size: first})
     upward = search.on_cpu(size)
     search.walk(size, LARGEST if upward else 1)
@@ -66,7 +66,7 @@ class _Search:
         with suppress(PlacerError), only_placer_errors():
             traced = trace_parts(with_batch(self.workload, size))
             if not traced.parts[0].trace.real:
-                self.tables[size] = answer(self.question.of(traced))
+                self.tables[size] = answer(replace(self.question, work=traced))
         return size in self.tables
 
     def walk(self, start: int, end: int, *, at_once: bool = False) -> None:

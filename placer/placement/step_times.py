@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from statistics import median, quantiles
-from typing import Any
 
 import torch
 
@@ -90,24 +89,21 @@ RECORD_EVERY_SECONDS = 30.0
 class StepTimes:
     """Real step times on one device, in seconds.
 
-    ``record`` is given a summary of them now and then, for later decisions, which find it by the key ``workload``.
-    ``drift`` says when they have left the predicted interval. ``clock`` is injectable for tests.
+    ``record`` is given a summary of them now and then, for later decisions: the median, what 90 % of them lay between,
+    and how many there are. ``drift`` says when they have left the predicted interval. ``clock`` is injectable for
+    tests.
     """
 
     def __init__(
-        self, device: str, predicted_seconds: float | None = None, clock: Callable[[], float] = time.perf_counter, *,
-        workload: str | None = None, threads: int | None = None, drift: Drift | None = None,
-        record: Callable[[dict[str, Any]], None] | None = None,
+        self, device: str, clock: Callable[[], float] = time.perf_counter, *, drift: Drift | None = None,
+        record: Callable[[float, float, float, int], None] | None = None,
     ) -> None:  # fmt: skip
         self.device = device
-        self.predicted_seconds = predicted_seconds
         self.recent: deque[float] = deque(maxlen=RECENT_STEPS)
         self.seen = 0
         self._clock = clock
         self._asynchronous = torch.device(device).type != "cpu"
         self._next_record: float | None = None
-        self._workload = workload
-        self._threads = threads
         self._drift = drift
         self._write = record
 
@@ -151,8 +147,4 @@ class StepTimes:
             return
         times = list(self.recent)
         cuts = quantiles(times, n=20, method="inclusive") if len(times) > 1 else times * 2
-        self._write({
-            "workload": self._workload, "device": self.device, "threads": self._threads,
-            "step_seconds": median(times), "low": cuts[0], "high": cuts[-1],
-            "predicted_seconds": self.predicted_seconds, "steps_timed": len(times), "steps_seen": self.seen,
-        })  # fmt: skip
+        self._write(median(times), cuts[0], cuts[-1], len(times))

@@ -35,7 +35,7 @@ from placer.pricing.estimate import (
     on_sheet,
     scaled_fit,
 )
-from placer.pricing.families import FAMILIES, PER_CORE, parameter_updates
+from placer.pricing.families import FAMILIES, PER_CORE, family_of, parameter_updates
 from placer.pricing.floors import (
     ARITHMETIC_BY_FLOOR,
     COMPUTE_PARTS,
@@ -95,11 +95,12 @@ __all__ = [
     "KERNELS", "LEARNT", "LONG_STEPS", "LOOPS_BY_FLOOR", "MANY_TURNS", "NOT_PREDICTED", "ONE_TURN", "PER_CORE",
     "PUBLISHED", "Prediction", "PricedTrace", "Provenance", "Residence", "SOURCES", "STARTING", "Source", "Span",
     "UPDATE", "VARIANT", "Work", "Z90", "amounts", "backed", "beside", "compute_parts", "cores_of", "covariance",
-    "describe", "describe_step", "device_model", "distances", "doubt", "estimated_profile", "feature_names",
-    "fitted_features", "floor_amounts", "floor_parts", "foreign_family", "framework_counts", "framework_seconds",
-    "gpu", "gpu_profile", "host_seconds", "inputs_of", "issued_as", "kernels_of", "long_share", "missing_op",
-    "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu", "on_sheet", "op_label", "op_lines",
-    "parameter_updates", "pause_seconds", "peak", "predict", "roofline_seconds", "scaled_fit", "small_step_seconds",
+    "describe", "describe_step", "device_model", "distances", "doubt", "estimated_profile", "family_of",
+    "feature_names", "fitted_features", "floor_amounts", "floor_parts", "foreign_family", "framework_counts",
+    "framework_seconds", "gpu", "gpu_profile", "host_seconds", "inputs_of", "issued_as", "kernels_of", "long_share",
+    "missing_op", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu", "on_sheet", "op_label",
+    "op_lines", "parameter_updates", "pause_seconds", "peak", "predict", "roofline_seconds", "scaled_fit",
+    "small_step_seconds",
     "step_bounds", "table_seconds", "timeline", "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest",
     "width", "with_weights",
 ]  # fmt: skip

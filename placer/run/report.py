@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from placer import machine
-from placer.decision import traced_step
+from placer.decision import StepIdentity, StepTime, recorded, traced_step
 from placer.errors import PlacerError, first_line
 from placer.explanation import Explanation, headings, legend, new_table, plain, render_text, styled, sureness
 from placer.pricing import Cost
 from placer.printable import printable
+from placer.profile import Profile
 from placer.question import ask, explained
 from placer.run.watcher import WatchedModel
 from placer.tracing import Trace
@@ -72,10 +73,24 @@ def _answer(watched: WatchedModel, profile: Any, what_if: str | None, explain: b
         step = traced_step(workload, inputs.trace)
         question = ask(step, profile=profile, what_if=what_if or ())
         explanation = explained(question, advice=explain)
+        answer = Answer(watched, explanation)
+        if question.recorded:
+            _record(answer, step.parts[0].identity, question.candidates.profile)
+        return answer
     except Exception as error:  # noqa: BLE001 - the script has ended well; one model without a price is one line
         kind = "" if isinstance(error, PlacerError) else f"{type(error).__name__}: "
         return Answer(watched, reason=kind + first_line(error))
-    return Answer(watched, explanation)
+
+
+def _record(answer: Answer, identity: StepIdentity, profile: Profile) -> None:
+    """What its steps took into the history, for later choices of it and of other sizes of it."""
+    watched, steps = answer.watched, answer.watched.real_steps
+    row = None if answer.explanation is None else answer.explanation.devices.get(answer.home)
+    if row is None or len(steps) < recorded.LEAST_STEPS or watched.recorded_steps == watched.steps:
+        return
+    watched.recorded_steps = watched.steps  # a notebook may ask again before it goes on
+    cuts = quantiles(steps, n=20, method="inclusive")
+    recorded.record(identity, row, profile, StepTime(median(steps), cuts[0], cuts[-1], len(steps)))
 
 
 def _shapes(trace: Trace) -> tuple[Tensor, ...]:

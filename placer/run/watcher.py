@@ -40,6 +40,8 @@ from placer.workload import Data, Workload, unwrap
 FIRST_CALLS = 100
 #: Times between steps that are kept, the newest: enough for a median.
 RECENT = 1000
+#: The share of runs, or of a turn of the loop, that stands for all of them.
+MOSTLY = 0.9
 #: Architectures that are traced: the script waits for each, and nobody reads a longer table.
 MOST_MODELS = 30
 
@@ -96,8 +98,9 @@ class WatchedModel:
 
     ``module`` is the newest of them, if it still lives. ``inputs`` are by whether gradients were wanted, and the
     shapes. ``steps`` are those of its optimizers (``looked_steps``: while calls were looked at), ``ends`` when the
-    newest of them ended. Of steps that were looked at, ``loop`` has the seconds from one to the next, and ``inside``
-    how many of them went by from a call of the model to the end of its optimizer's step.
+    newest of them ended; ``recorded_steps`` is how many there were when the history was told of them. Of steps that
+    were looked at, ``loop`` has the seconds from one to the next, and ``inside`` how many of them went by from a call
+    of the model to the end of its optimizer's step.
     """
 
     name: str
@@ -108,6 +111,7 @@ class WatchedModel:
     inputs: dict[Hashable, Inputs] = field(default_factory=dict)
     steps: int = 0
     looked_steps: int = 0
+    recorded_steps: int = 0
     ends: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT + 1))
     loop: list[float] = field(default_factory=list)
     inside: list[float] = field(default_factory=list)
@@ -141,6 +145,20 @@ class WatchedModel:
     def seconds(self) -> float | None:
         """Median wall time from one step of its optimizer to the next; None where there were not two."""
         return median(self.between) if len(self.ends) > 1 else None
+
+    @property
+    def real_steps(self) -> list[float]:
+        """Seconds of steps as ``placer.choose`` prices them, on the usual inputs; none where the loop does not tell.
+
+        On the CPU they are those from a call of the model to the end of its optimizer's step. An accelerator may still
+        be at work then: there it is a whole turn of the loop that counts, if nearly all of it goes by in the model.
+        """
+        learning = sum(inputs.count for inputs in self.inputs.values() if inputs.learning)
+        if not self.inside or self.runs_per_step > 1 or self.usual.count < MOSTLY * learning:
+            return []
+        if self.device == "cpu":
+            return self.inside
+        return self.between if self.seconds and median(self.inside) >= MOSTLY * self.seconds else []
 
     def wants_trace(self, inputs: Inputs) -> bool:
         """Whether a step on these inputs says more than those that were traced."""

@@ -14,8 +14,6 @@ from torch import nn
 import placer
 from placer import machine, profile
 from placer.cli.options import Range, parse_batch, parse_sweep
-from placer.decision import measured
-from placer.placement.step_times import StepTimes
 from placer.profile.profile import Profile
 
 Run = Callable[..., Result]
@@ -162,10 +160,10 @@ def test_steps_that_cannot_be_timed_are_refused(run: Run, nets: str) -> None:
 
 @pytest.mark.usefixtures("own")
 def test_without_a_target_the_last_decision_is_shown(run: Run) -> None:
-    placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
-    times = StepTimes("cpu", clock=iter(range(1000)).__next__, record=measured.record)
+    placement = placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
+    placement.times._clock = iter(range(1000)).__next__
     for _ in range(6):
-        with times.step():
+        with placement.step():
             pass
     placer.choose(nn.Linear(5, 2), (3, 5), devices=["cpu"])
     result = run("explain", "--full")

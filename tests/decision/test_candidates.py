@@ -21,7 +21,7 @@ from placer.decision.candidates import (
     unusable,
 )
 from placer.decision.pipeline import Question, answer
-from placer.decision.steps import workload_key
+from placer.decision.steps import identity_of
 from placer.errors import ProfileError, ProfileMissing
 from placer.pricing import Residence, gpu_profile
 from placer.profile import Profile, default_path
@@ -331,10 +331,12 @@ def test_a_switch_that_changes_kernels_is_said_and_part_of_the_step(
 ) -> None:
     workload = make_workload(nn.Linear(4, 2), (3, 4), mode="train")
     traced = trace(workload)
-    usual_key = workload_key(traced, workload)
+    usual = identity_of(workload, traced)
     assert candidates.setting_notes(handmade_profile, ("cpu", "cuda")) == ()
     set_it()
     (note,) = candidates.setting_notes(handmade_profile, ("cpu", "cuda:1"))
     assert note.startswith(said)
     assert bool(candidates.setting_notes(handmade_profile, ("cpu",))) == on_cpu
-    assert workload_key(traced, workload) != usual_key  # step times seen without it are not taken
+    unusual = identity_of(workload, traced)  # step times seen without it are not taken, of any size
+    assert unusual.step != usual.step
+    assert unusual.network != usual.network

@@ -1,10 +1,8 @@
-"""Real step times in place of predicted ones: recorded in earlier runs, or timed on copies; and busy devices."""
+"""Real steps that are timed now, on copies of the model, and what they change of a table."""
 
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,97 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from competing import compete
 from torch import Tensor, nn
 
-import placer
 from placer.decision import history, measured
-from placer.decision.measured import StepTime, race, shared_function, step_on, with_measured, with_recorded
+from placer.decision.measured import race, shared_function, step_on, with_measured
+from placer.decision.recorded import StepTime
+from placer.decision.steps import StepIdentity
 from placer.decision.table import PricedPart, Table
 from placer.pricing import Prediction
 from placer.profile import Profile
 from placer.workload import Workload, make_workload
 
 Make = Callable[..., Prediction]
-GOOD = {"kind": "steps", "workload": "key", "device": "cpu", "threads": 2, "step_seconds": 1.0, "low": 0.9,
-        "high": 1.2, "steps_timed": 40}  # fmt: skip
-
-
-def model(units: int = 8) -> nn.Module:
-    return nn.Sequential(nn.Linear(4, units), nn.ReLU(), nn.Linear(units, 1))
-
-
-def choose(net: nn.Module, shape: Any = (16, 4), **options: Any) -> placer.Placement:
-    return placer.choose(net, shape, **{"devices": "cpu", **options})
-
-
-def run(placement: placer.Placement, seconds: float, count: int = 40) -> None:
-    """Steps of that length, on a clock that is not the machine's; enough of them to be written down."""
-    now = [0.0]
-    placement.times._clock = lambda: now[0]
-    for _ in range(count):
-        with placement.step():
-            now[0] += seconds
-    placement.times._record()
-
-
-def test_the_next_choice_uses_what_was_seen_and_says_so(calibrated: Profile) -> None:
-    net = model()
-    first = choose(net)
-    assert "recorded in earlier runs" not in first.reason
-    run(first, 0.25)
-    second = choose(model())
-    assert second.reason.endswith("(recorded in earlier runs on cpu)")
-    assert second.predictions["cpu"].step_seconds == pytest.approx(0.25)
-    assert sum(second.predictions["cpu"].components.values()) == pytest.approx(0.25)
-    assert any("recorded in earlier runs" in note for note in second.explain().notes)
-    assert placer.explain(model(), (16, 4), devices="cpu").devices["cpu"].step_seconds == pytest.approx(0.25)
-    assert choose(model(9)).predictions["cpu"].step_seconds < 0.1
-    assert choose(model(), (17, 4)).predictions["cpu"].step_seconds < 0.1
-    program = (
-        "import sys, torch, placer; from torch import nn\n"
-        "p = placer.choose(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), (16, 4), devices='cpu')\n"
-        "print(p.reason, any(name.startswith('placer.pricing.gpu') for name in sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
-    assert done.stdout.strip().endswith("(recorded in earlier runs on cpu) False"), done.stderr  # and loads no catalog
-    run(second, 0.5)
-    assert choose(net).predictions["cpu"].step_seconds == pytest.approx(0.5)  # the newest counts
-
-
-def test_it_can_turn_the_choice(calibrated: Profile, make_prediction: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    compete(monkeypatch, {"cpu": make_prediction("cpu", 1e-3), "cpu:0": make_prediction("cpu:0", 2e-3)})
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # what the hand-made predictions are for
-    net = model()
-    placement = choose(net, devices=None, move=False)
-    assert placement.decision.device == "cpu"
-    run(placement, 4e-3)
-    turned = choose(net, devices=None, move=False)
-    assert turned.decision.device == "cpu:0"
-    assert "recorded in earlier runs on cpu" in turned.reason
-    # What was measured on both sides counts more than what one side is remembered for.
-    assert "recorded" not in choose(net, devices=None, move=False, options=placer.Options(measure="always")).reason
-
-
-@pytest.mark.parametrize("change", [
-    {"steps_timed": 3}, {"step_seconds": "fast"}, {"step_seconds": -1.0}, {"low": None}, {"high": 1e-9},
-    {"device": "warp"}, {"threads": 99}, {"kind": "decision"}, {"step_seconds": True}, {"hardware": "another CPU"},
-])  # fmt: skip
-def test_entries_that_say_nothing_usable_are_passed_over(change: dict[str, Any], make_prediction: Make) -> None:
-    predictions = {"cpu": make_prediction("cpu"), "cuda": make_prediction("cuda")}
-    measured.record({**GOOD, "device": "cuda", "threads": 1})
-    measured.record(GOOD)
-    history.record({**GOOD, "hardware": measured.hardware("cpu"), "step_seconds": 1.1, **change})
-    assert measured.lookup("key", predictions) == {"cuda": StepTime(1.0, 0.9, 1.2), "cpu": StepTime(1.0, 0.9, 1.2)}
-    assert measured.lookup("other", predictions) == {}
-
-
-def test_the_newest_run_counts_and_even_steps_are_not_taken_for_certainty(make_prediction: Make) -> None:
-    for seconds in (2.0, 3.0, 1.0):
-        measured.record({**GOOD, "step_seconds": seconds, "low": seconds, "high": seconds})
-    seen = measured.lookup("key", {"cpu": make_prediction("cpu")})["cpu"]
-    assert (seen.step_seconds, seen.low < 0.95, seen.high > 1.05) == (1.0, True, True)
-
 
 # --- a race on copies -------------------------------------------------------------------------------------------------
 
@@ -224,7 +143,8 @@ TableOf = Callable[..., Table]
 def table_of(handmade_profile: Profile) -> TableOf:
     def made(*predictions: Prediction, repeats: int | None = None) -> Table:
         found = {p.device: p for p in predictions}
-        return Table((PricedPart("", 1, found, {}, key="key"),), handmade_profile, {}, repeats, notes=("known",))
+        part = PricedPart("", 1, found, {}, identity=StepIdentity("key", "network", 3, "3×4 float32"))
+        return Table((part,), handmade_profile, {}, repeats, notes=("known",))
 
     return made
 
@@ -263,6 +183,32 @@ def test_only_what_could_turn_out_otherwise_is_raced(
     assert [devices[:2] for devices in raced] == [("cpu", "cuda")] * 2
 
 
+def test_a_device_that_is_clearly_slower_is_not_raced(
+    table_of: TableOf, make_prediction: Make, workload: Workload, raced: list[tuple[str, ...]]
+) -> None:
+    devices = make_prediction("cpu", 1.0), make_prediction("cuda", 1.1), make_prediction("cuda:1", 9.0)
+    after = with_measured(table_of(*devices), workload, "unsure")
+    assert raced[-1][:-1] == ("cpu", "cuda")
+    assert (after.decide().device, after.costs["cuda:1"]) == ("cuda", table_of(*devices).costs["cuda:1"])
+    with_measured(table_of(*devices), workload, "always")
+    assert raced[-1][:-1] == ("cpu", "cuda", "cuda:1")
+    # What is paid once counts where the steps are few: then the slower step may be the better choice.
+    once = make_prediction("cpu", 1.0), make_prediction("cuda", 0.1, one_time_seconds=9.0)
+    with_measured(table_of(*once, repeats=10), workload, "unsure")
+    assert len(raced) == 3
+    assert with_measured(table_of(*once, repeats=1000), workload, "unsure").predicted is None
+
+
+def test_what_was_raced_is_remembered(
+    table_of: TableOf, make_prediction: Make, workload: Workload, raced: list[tuple[str, ...]]
+) -> None:
+    table = table_of(make_prediction("cpu", 1.0), make_prediction("cuda", 1.1))
+    with_measured(table, workload, "always")
+    for entry, device, seconds, predicted in zip(history.last(2), ("cpu", "cuda"), (2.0, 1.0), (1.0, 1.1), strict=True):
+        assert (entry["kind"], entry["workload"], entry["network"], entry["batch"]) == ("steps", "key", "network", 3)
+        assert (entry["device"], entry["step_seconds"], entry["priced_seconds"]) == (device, seconds, predicted)
+
+
 def test_a_race_decides_and_says_so(
     table_of: TableOf, make_prediction: Make, workload: Workload, raced: list[tuple[str, ...]]
 ) -> None:
@@ -270,7 +216,7 @@ def test_a_race_decides_and_says_so(
     table = table_of(make_prediction("cpu", 1.0), make_prediction("cuda", 1.1))
     after = with_measured(table, workload, "unsure")
     assert (table.decide().device, after.decide().device, after.predicted) == ("cpu", "cuda", table)
-    assert after.decide().reason.endswith("(measured)")
+    assert after.decide().reason.endswith("(measured on cpu and cuda)")
     assert {name: p.step_seconds for name, p in after.costs.items()} == {"cpu": 2.0, "cuda": 1.0}
     assert "were measured on this machine" in after.parts[0].notes[0]
     assert (raced[0][2], torch.get_num_threads()) == ("2", threads)  # it ran with those the CPU's prediction is for
@@ -308,18 +254,3 @@ def test_what_cannot_be_raced_keeps_what_was_predicted(
     after = with_measured(table, make_workload(net, (3, 4)), "always")
     assert (after.decide(), after.costs, after.predicted) == (table.decide(), table.costs, None)
     assert after.notes[1].startswith(f"the real step was not timed: {said}")
-
-
-def test_what_was_seen_takes_the_place_of_what_was_predicted(table_of: TableOf, make_prediction: Make) -> None:
-    cpu = make_prediction("cpu", 1.0, one_time_seconds=0.5, steps=10)
-    table = table_of(cpu, make_prediction("cuda", 1.1), repeats=10)
-    assert with_recorded(table) is table
-    measured.record({**GOOD, "step_seconds": 3.0, "low": 2.0, "high": 4.0})
-    after = with_recorded(table)
-    assert (table.decide().device, after.decide().device, len(after.parts[0].notes)) == ("cpu", "cuda", 1)
-    assert after.decide().reason.endswith("(recorded in earlier runs on cpu)")
-    found = after.costs["cpu"]
-    assert (found.low, found.high, found.total_seconds) == (2.0, 4.0, 0.5 + 10 * 3.0)
-    assert sum(found.components.values()) == pytest.approx(3.0)
-    raced = replace(table, predicted=table)
-    assert with_recorded(raced) is raced

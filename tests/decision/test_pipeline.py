@@ -13,7 +13,7 @@ from placer import machine
 from placer.decision import Question, answer, best_count, gather
 from placer.decision.candidates import BUSY, Candidate, Candidates, occupied
 from placer.decision.pipeline import THREADS_TIE
-from placer.decision.steps import workload_key
+from placer.decision.steps import identity_of
 from placer.decision.table import Table, total
 from placer.errors import PlacerError
 from placer.pricing import Prediction
@@ -101,7 +101,7 @@ def test_a_device_that_lacks_an_op_is_left_out_unless_the_cpu_may_run_it(
 def test_steps_of_other_layouts_or_other_ops_on_the_accelerator_have_another_key() -> None:
     def key(model: nn.Module, *shape: int) -> str:
         workload = make_workload(model, shape, mode="infer")
-        return workload_key(trace(workload), workload)
+        return identity_of(workload, trace(workload)).step
 
     def cast(enabled: bool) -> nn.Module:
         def forward(self: nn.Module, x: torch.Tensor) -> torch.Tensor:

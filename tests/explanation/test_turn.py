@@ -57,6 +57,22 @@ def test_it_counts_what_the_choice_counts(handmade_profile: Profile) -> None:
     assert short.batch > 2.0 * long.batch
 
 
+def test_real_steps_of_one_size_move_it(calibrated: Profile) -> None:
+    def turn() -> Turn:
+        found = placer.explain(net(), (32, 84), mode="infer", what_if="T4").turn
+        assert found is not None
+        return found
+
+    before = turn()
+    assert before.batch is not None
+    placement = placer.choose(net(), (32, 84), mode="infer", devices="cpu", move=False)
+    placement.times.recent.extend([1.5 * placement.predictions["cpu"].step_seconds] * 20)
+    placement.times._record()
+    after = turn()
+    assert after.batch is None or after.batch < before.batch
+    assert after.above == before.above != "cpu"
+
+
 class Fixed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x @ torch.ones(84, 3) + torch.ones(32, 1)  # of no other batch size

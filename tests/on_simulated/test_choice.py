@@ -139,3 +139,18 @@ def test_real_steps_are_timed_on_all_devices_that_are_here(device: Device, profi
         assert row.off == pytest.approx(found.devices[name].step_seconds / row.step_seconds - 1.0)
         assert f"{name} " in str(found).partition("measured  ")[2]
     assert devices_of(model) == {"cpu"}  # copies ran
+
+
+def test_steps_that_were_timed_tell_of_another_batch_on_both_devices(device: Device, profile_file: Path) -> None:
+    def asked(rows: int, measure: str = "never") -> placer.Placement:
+        options = placer.Options(measure=measure)  # type: ignore[arg-type]
+        return placer.choose(large(), (rows, 256), mode="train", profile=profile_file, options=options, move=False)
+
+    before = {name: row.step_seconds for name, row in asked(128).predictions.items()}
+    timed, after = asked(64, "always"), asked(128)
+    assert "from a step timed" in after.reason
+    for name, row in after.predictions.items():
+        predicted = timed.predictions[name].step_seconds - timed.predictions[name].components["not predicted"]
+        offset = timed.predictions[name].step_seconds / predicted
+        moved = row.step_seconds / before[name]
+        assert moved == pytest.approx(offset ** (predicted / before[name]), rel=0.02)

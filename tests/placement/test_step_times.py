@@ -42,21 +42,18 @@ def test_a_step_that_raises_is_not_recorded() -> None:
 
 
 def test_what_is_recorded_holds_nine_steps_in_ten() -> None:
-    clock, written = Clock(), list[dict[str, object]]()
-    times = StepTimes("cpu", 0.5, clock, workload="key", threads=2, record=written.append)
+    clock, written = Clock(), list[tuple[float, ...]]()
+    times = StepTimes("cpu", clock, record=lambda *summary: written.append(summary))
     for seconds in (9.0, 9.0, 9.0, *range(21)):
         with times.step():
             clock.now += seconds
     times._record()
-    assert written[-1] == {
-        "workload": "key", "device": "cpu", "threads": 2, "step_seconds": 10, "low": 1, "high": 19,
-        "predicted_seconds": 0.5, "steps_timed": 21, "steps_seen": 24,
-    }  # fmt: skip
+    assert written[-1] == (10, 1, 19, 21)
 
 
 def test_writing_begins_after_a_second_and_goes_on_at_intervals() -> None:
-    written: list[dict[str, object]] = []
-    times = StepTimes("cpu", record=written.append)
+    written: list[tuple[float, ...]] = []
+    times = StepTimes("cpu", record=lambda *summary: written.append(summary))
     lengths = []
     for now in (100.0, 100.9, 101.0, 130.9, 131.0, 131.5):
         times.add(0.1, now)
@@ -122,7 +119,7 @@ def test_faster_steps_and_small_excesses_are_fine(make_prediction: Make) -> None
 def test_a_run_warns_once(make_prediction: Make) -> None:
     now = [0.0]
     predictions = {"cpu": make_prediction("cpu", 1e-3)}
-    times = StepTimes("cpu", 1e-3, lambda: now[0], drift=Drift("cpu", predictions))
+    times = StepTimes("cpu", lambda: now[0], drift=Drift("cpu", predictions))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(500):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import runpy
 import sys
@@ -10,12 +11,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+import placer
 from placer import machine
+from placer.decision import history
 from placer.profile.profile import Profile
 from placer.run import ReportOptions, Session, watcher
 
@@ -180,3 +184,37 @@ def test_a_model_that_could_not_be_priced_is_told(handmade_profile: Profile) -> 
 
 def test_a_wrong_profile_is_told_and_not_raised(train: Callable[..., nn.Module]) -> None:
     assert "- Sequential: not predicted: " in told(ReportOptions("no such machine"), train)
+
+
+def test_steps_of_a_script_tell_later_choices_of_it_and_of_other_sizes(
+    calibrated: Profile, train: Callable[..., nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(rows: int) -> str:
+        return placer.choose(train(steps=0), (rows, 84), devices=["cpu"], move=False).reason
+
+    def steps() -> list[dict[str, Any]]:
+        return [entry for entry in history.last(99) if entry["kind"] == "steps"]
+
+    monkeypatch.setattr(watcher, "Watcher", partial(watcher.Watcher, itertools.count(step=0.5).__next__))
+    told(ReportOptions("intel-xeon-avx512-2-core"), lambda: train(steps=20))  # the prices of another machine
+    told(ReportOptions(), lambda: train(steps=3))  # too few
+    assert steps() == []
+    told(ReportOptions(), lambda: train(steps=20))
+    (entry,) = steps()
+    assert (entry["device"], entry["batch"], entry["steps_timed"]) == ("cpu", 32, 19)
+    assert asked(32).endswith("(recorded in earlier runs on cpu)")
+    assert asked(64).endswith("at batch 32 on cpu)")
+
+
+def test_a_notebook_that_asks_twice_tells_of_new_steps_alone(
+    calibrated: Profile, train: Callable[..., nn.Module]
+) -> None:
+    session = Session(ReportOptions())
+    session.watch()
+    try:
+        train(steps=20)
+        for _ in range(2):
+            session.report()
+    finally:
+        session.stop()
+    assert len([entry for entry in history.last(99) if entry["kind"] == "steps"]) == 1

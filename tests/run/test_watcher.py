@@ -6,7 +6,9 @@ import gc
 import signal
 import threading
 import weakref
+from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ from torch.optim import optimizer as optimizers
 
 from placer import machine
 from placer.run import watcher as watching
-from placer.run.watcher import FIRST_CALLS, WatchedModel, Watcher
+from placer.run.watcher import FIRST_CALLS, Inputs, WatchedModel, Watcher
 
 
 class Clock:
@@ -113,6 +115,23 @@ def test_a_model_is_timed_from_its_call_to_the_end_of_the_step(watcher: Watcher,
         model(torch.randn(3, 4))  # nobody knows when it ends
     train(model, 1, optimizer=optimizer)
     assert len(seen.inside) == 3
+
+
+def test_only_steps_as_they_are_priced_are_taken_for_real_ones() -> None:
+    def seen(device: str, **change: Any) -> list[float]:
+        inputs = {0: Inputs(learning=True, autocast=None, plain=True, count=20)}
+        usual = {"inputs": inputs, "inside": [1.0] * 20, "ends": deque(range(21)), "looked_steps": 20}
+        return WatchedModel("net", device, weakref.ref(nn.Linear(1, 1)), **{**usual, **change}).real_steps
+
+    assert seen("cpu") == seen("cuda:0") == [1.0] * 20
+    loads = {"ends": deque(range(0, 42, 2))}  # half of the loop goes by elsewhere
+    assert (seen("cpu", **loads), seen("cuda:0", **loads)) == ([1.0] * 20, [])
+    others = {
+        number: Inputs(learning=True, autocast=None, plain=True, count=count) for number, count in enumerate((20, 5))
+    }
+    assert seen("cpu", inputs=others) == []  # of several sizes
+    assert seen("cpu", looked_steps=10) == []  # two runs of it are a step
+    assert seen("cpu", inside=[]) == []
 
 
 def test_the_script_is_the_same_with_it() -> None:

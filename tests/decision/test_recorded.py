@@ -1,0 +1,287 @@
+"""Real step times of earlier runs: in place of predicted ones, and as an offset for other sizes of their network."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+import torch
+from competing import compete
+from torch import nn
+
+import placer
+from placer.decision import history, recorded
+from placer.decision.recorded import FRESH, LATER, NEAR, Offset, StepTime, with_recorded
+from placer.decision.steps import StepIdentity
+from placer.decision.table import PricedPart, Table
+from placer.pricing import NOT_PREDICTED, Prediction
+from placer.profile import Profile
+
+Make = Callable[..., Prediction]
+TableOf = Callable[..., Table]
+NOW = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
+#: An entry of a version that knew no networks.
+GOOD = {"kind": "steps", "workload": "key", "device": "cpu", "threads": 2, "step_seconds": 1.0, "low": 0.9,
+        "high": 1.2, "steps_timed": 40}  # fmt: skip
+STEP = StepIdentity("key", "network", 64, "64×4 float32")
+
+
+def remember(**change: Any) -> None:
+    """An entry as of these devices."""
+    entry = {**GOOD, **change}
+    history.record({**entry, "hardware": entry.get("hardware", recorded.hardware(str(entry["device"])))})
+
+
+def model(units: int = 8) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, units), nn.ReLU(), nn.Linear(units, 1))
+
+
+def choose(net: nn.Module, shape: Any = (16, 4), **options: Any) -> placer.Placement:
+    return placer.choose(net, shape, **{"devices": "cpu", **options})
+
+
+def run(placement: placer.Placement, seconds: float, count: int = 40) -> None:
+    """Steps of that length, on a clock that is not the machine's; enough of them to be written down."""
+    now = [0.0]
+    placement.times._clock = lambda: now[0]
+    for _ in range(count):
+        with placement.step():
+            now[0] += seconds
+    placement.times._record()
+
+
+def test_the_next_choice_uses_what_was_seen_and_says_so(calibrated: Profile) -> None:
+    net = model()
+    first = choose(net)
+    assert "recorded in earlier runs" not in first.reason
+    run(first, 0.25)
+    second = choose(model())
+    assert second.reason.endswith("(recorded in earlier runs on cpu)")
+    assert second.predictions["cpu"].step_seconds == pytest.approx(0.25)
+    assert sum(second.predictions["cpu"].components.values()) == pytest.approx(0.25)
+    assert any("recorded in earlier runs" in note for note in second.explain().notes)
+    assert placer.explain(model(), (16, 4), devices="cpu").devices["cpu"].step_seconds == pytest.approx(0.25)
+    assert choose(model(9)).predictions["cpu"].step_seconds < 0.1
+    program = (
+        "import sys, torch, placer; from torch import nn\n"
+        "p = placer.choose(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), (16, 4), devices='cpu')\n"
+        "print(p.reason, any(name.startswith('placer.pricing.gpu') for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.strip().endswith("(recorded in earlier runs on cpu) False"), done.stderr  # and loads no catalog
+    run(second, 0.5)
+    assert choose(net).predictions["cpu"].step_seconds == pytest.approx(0.5)  # the newest counts
+
+
+def test_it_can_turn_the_choice(calibrated: Profile, make_prediction: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    compete(monkeypatch, {"cpu": make_prediction("cpu", 1e-3), "cpu:0": make_prediction("cpu:0", 2e-3)})
+    net = model()
+    placement = choose(net, devices=None, move=False)
+    assert placement.decision.device == "cpu"
+    run(placement, 4e-3)
+    turned = choose(net, devices=None, move=False)
+    assert turned.decision.device == "cpu:0"
+    assert "recorded in earlier runs on cpu" in turned.reason
+    # What was measured on both sides counts more than what one side is remembered for.
+    assert "recorded" not in choose(net, devices=None, move=False, options=placer.Options(measure="always")).reason
+
+
+@pytest.fixture
+def table_of(handmade_profile: Profile) -> TableOf:
+    def made(*predictions: Prediction, repeats: int | None = None) -> Table:
+        found = {p.device: p for p in predictions}
+        return Table((PricedPart("", 1, found, {}, identity=STEP),), handmade_profile, {}, repeats, notes=("known",))
+
+    return made
+
+
+def seen(predictions: dict[str, Prediction], step: str = "key") -> dict[str, StepTime]:
+    return recorded.lookup(StepIdentity(step, "network"), predictions, "prices", NOW)[0]
+
+
+@pytest.mark.parametrize("change", [
+    {"steps_timed": 3}, {"step_seconds": "fast"}, {"step_seconds": -1.0}, {"low": None}, {"high": 1e-9},
+    {"device": "warp"}, {"threads": 99}, {"kind": "decision"}, {"step_seconds": True}, {"hardware": "another CPU"},
+])  # fmt: skip
+def test_entries_that_say_nothing_usable_are_passed_over(change: dict[str, Any], make_prediction: Make) -> None:
+    predictions = {"cpu": make_prediction("cpu"), "cuda": make_prediction("cuda")}
+    remember(device="cuda", threads=1)
+    remember()
+    history.record({**GOOD, "hardware": recorded.hardware("cpu"), "step_seconds": 1.1, **change})
+    assert seen(predictions) == {"cuda": StepTime(1.0, 0.9, 1.2, 40), "cpu": StepTime(1.0, 0.9, 1.2, 40)}
+    assert seen(predictions, "other") == {}
+
+
+def test_the_newest_run_counts_and_even_steps_are_not_taken_for_certainty(make_prediction: Make) -> None:
+    for seconds in (2.0, 3.0, 1.0):
+        remember(step_seconds=seconds, low=seconds, high=seconds)
+    newest = seen({"cpu": make_prediction("cpu")})["cpu"]
+    assert (newest.step_seconds, newest.low < 0.95, newest.high > 1.05) == (1.0, True, True)
+
+
+def test_what_was_seen_takes_the_place_of_what_was_predicted(table_of: TableOf, make_prediction: Make) -> None:
+    cpu = make_prediction("cpu", 1.0, one_time_seconds=0.5, steps=10)
+    table = table_of(cpu, make_prediction("cuda", 1.1), repeats=10)
+    assert with_recorded(table) is table
+    remember(step_seconds=3.0, low=2.0, high=4.0)
+    after = with_recorded(table)
+    assert (table.decide().device, after.decide().device, len(after.parts[0].notes)) == ("cpu", "cuda", 1)
+    assert after.decide().reason.endswith("(recorded in earlier runs on cpu)")
+    found = after.costs["cpu"]
+    assert (found.low, found.high, found.total_seconds) == (2.0, 4.0, 0.5 + 10 * 3.0)
+    assert sum(found.components.values()) == pytest.approx(3.0)
+
+
+# --- other sizes of the same network ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def smaller(handmade_profile: Profile) -> Callable[..., None]:
+    """Remembers a step of batch 32 that took twice its prediction of a second, so long ago."""
+
+    def write(seconds_ago: float = 0.0, **change: Any) -> None:
+        entry = {
+            "time": (NOW - timedelta(seconds=seconds_ago)).isoformat(), "workload": "smaller", "network": "network",
+            "batch": 32, "inputs": "32×4 float32", "step_seconds": 2.0, "low": 1.9, "high": 2.1, "priced_seconds": 1.0,
+            "priced_by": recorded.priced_by(handmade_profile), **change,
+        }  # fmt: skip
+        remember(**entry)
+
+    return write
+
+
+def test_a_fresh_step_of_another_size_moves_the_prediction(
+    table_of: TableOf, make_prediction: Make, smaller: Callable[..., None]
+) -> None:
+    table = table_of(make_prediction("cpu", 1.0, low=0.5, high=2.0), make_prediction("cuda", 1.5))
+    smaller(10.0)
+    after = with_recorded(table, NOW)
+    found = after.costs["cpu"]
+    assert found.step_seconds == pytest.approx(2.0)  # the offset whole
+    assert (found.low, found.high) == pytest.approx((2.0 * math.exp(-1.645 * NEAR), 2.0 * math.exp(1.645 * NEAR)))
+    assert sum(found.components.values()) == pytest.approx(2.0)
+    assert found.components[NOT_PREDICTED] == pytest.approx(1.0)
+    assert after.costs["cuda"] == table.costs["cuda"]
+    assert (table.decide().device, after.decide().device, after.predicted) == ("cpu", "cuda", table)
+    assert after.decide().reason.endswith("(from a step timed 10 s ago at batch 32 on cpu)")
+    (note,) = after.parts[0].notes
+    assert note.startswith("on cpu, a step timed 10 s ago at batch 32 took 2.00× its prediction")
+
+
+def test_an_offset_counts_less_the_older_and_the_farther_away_it_is(
+    table_of: TableOf, make_prediction: Make, smaller: Callable[..., None]
+) -> None:
+    def cost(step: float) -> Any:
+        return with_recorded(table_of(make_prediction("cpu", step)), NOW).costs["cpu"]
+
+    smaller(FRESH)
+    assert cost(1.0).step_seconds == pytest.approx(2.0)
+    assert cost(4.0).step_seconds == pytest.approx(4.0 * 2.0**0.25)  # the ratio of both predictions
+    assert cost(0.25).step_seconds == pytest.approx(0.25 * 2.0**0.25)
+    later = with_recorded(table_of(make_prediction("cpu", 1.0)), NOW + timedelta(minutes=4))
+    assert later.costs["cpu"].step_seconds == pytest.approx(2.0**LATER)
+    assert "a step timed 5 min ago at batch 32" in later.decide().reason
+    smaller(3600.0, workload="larger", priced_seconds=16.0, step_seconds=48.0, high=48.0)
+    assert cost(16.0).step_seconds == pytest.approx(16.0 * 3.0**LATER)  # older, but of that length
+    assert cost(1.0).step_seconds == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("change", [
+    {"priced_by": "another calibration"}, {"priced_seconds": None}, {"priced_seconds": 0.0}, {"network": "another"},
+    {"threads": 1}, {"hardware": "another CPU"}, {"steps_timed": 2},
+])  # fmt: skip
+def test_steps_that_tell_nothing_of_other_sizes(
+    change: dict[str, Any], table_of: TableOf, make_prediction: Make, smaller: Callable[..., None]
+) -> None:
+    table = table_of(make_prediction("cpu", 1.0))
+    smaller(**change)
+    assert with_recorded(table, NOW) is table
+
+
+def test_the_very_step_counts_more_than_any_other(
+    table_of: TableOf, make_prediction: Make, smaller: Callable[..., None]
+) -> None:
+    remember(step_seconds=1.1)
+    smaller()
+    after = with_recorded(table_of(make_prediction("cpu", 1.0)), NOW)
+    assert after.costs["cpu"].step_seconds == 1.1
+    assert after.real["cpu"].same_step
+
+
+def test_of_many_entries_of_one_step_the_newest_usable_one_counts(
+    table_of: TableOf, make_prediction: Make, smaller: Callable[..., None]
+) -> None:
+    for seconds in (9.0, 3.0):
+        smaller(step_seconds=seconds, high=10.0)
+    smaller(step_seconds=7.0, high=8.0, priced_by="another calibration")
+    smaller(step_seconds=7.0, high=8.0, hardware="another CPU")
+    assert with_recorded(table_of(make_prediction("cpu", 1.0)), NOW).costs["cpu"].step_seconds == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"time": "yesterday"}, "a step timed earlier at batch 32"), ({"time": "2030-01-01T00:00:00+00:00"}, "earlier"),
+    ({"time": "2026-04-28T12:00:00+00:00"}, "3 days ago"), ({"time": NOW.isoformat()}, "just now"),
+    ({"time": "2026-05-01T12:00:00"}, "earlier"), ({"batch": 64}, "on 32×4 float32"), ({"batch": None}, "on 32×4"),
+])  # fmt: skip
+def test_when_and_at_which_size_a_step_was_timed_is_said(
+    change: dict[str, Any], said: str, table_of: TableOf, make_prediction: Make, smaller: Callable[..., None]
+) -> None:
+    smaller(**change)
+    after = with_recorded(table_of(make_prediction("cpu", 1.0)), NOW)
+    assert said in after.decide().reason
+    fresh = "time" not in change or change["time"] == NOW.isoformat()
+    assert after.costs["cpu"].step_seconds == pytest.approx(2.0 if fresh else 2.0**LATER)
+
+
+def test_the_more_of_an_offset_counts_the_narrower_is_the_interval() -> None:
+    assert Offset(3.0, 0.0).moved(1.0, 0.5, 4.0) == pytest.approx((1.0, 0.5, 4.0, 0))
+    before = math.inf
+    for weight in (0.0, 0.3, 0.7, 1.0):
+        moved = Offset(3.0, weight).moved(1.0, 0.5, 4.0)
+        assert moved.step_seconds == pytest.approx(3.0**weight)
+        assert moved.high / moved.low < before
+        before = moved.high / moved.low
+    assert Offset(3.0, 1.0).moved(1.0, 0.95, 1.05) == pytest.approx((3.0, 2.85, 3.15, 0))  # it was narrow before
+
+
+def test_offsets_do_not_add_up_from_choice_to_choice(calibrated: Profile) -> None:
+    """Each is kept beside what was predicted without any."""
+    alone = {rows: choose(model(), (rows, 4)).predictions["cpu"].step_seconds for rows in (16, 17, 18)}
+    run(choose(model(), (16, 4)), 3.0 * alone[16])
+    for rows in (17, 18, 17):
+        placement = choose(model(), (rows, 4))
+        assert placement.predictions["cpu"].step_seconds == pytest.approx(3.0 * alone[rows], rel=0.02)
+        run(placement, 3.0 * alone[rows])
+    entry = next(entry for entry in reversed(history.last(9)) if entry["kind"] == "steps")
+    assert entry["priced_seconds"] == pytest.approx(alone[17])
+
+
+def test_one_network_is_known_at_all_sizes_and_no_other_is_taken_for_it(calibrated: Profile) -> None:
+    def choice(net: nn.Module, rows: int, **options: Any) -> placer.Placement:
+        return choose(net, (rows, 4), **options)
+
+    run(choice(model(), 16), 0.25)
+    for net, rows, options in ((model(), 64, {}), (model(), 16, {"loss": nn.MSELoss(), "target": (16, 1)})):
+        assert "a step timed" in choice(net, rows, **options).reason
+    others = (
+        (model(9), {}), (nn.Sequential(nn.Linear(4, 8), nn.Softmax(1), nn.Linear(8, 1)), {}),
+        (model(), {"mode": "infer"}), (model(), {"optimizer": "sgd"}), (model(), {"data": "device"}),
+        (model(), {"autocast": torch.bfloat16}),
+    )  # fmt: skip
+    for net, options in others:
+        assert "a step timed" not in choice(net, 64, **options).reason
+
+
+def test_an_explanation_says_what_a_moved_number_rests_on(calibrated: Profile) -> None:
+    run(choose(model(), (16, 4)), 0.25)
+    moved, same = (placer.explain(model(), (rows, 4), devices="cpu") for rows in (64, 16))
+    assert f"a calibration here, with {moved.real['cpu'].said}" in " ".join(moved.to_text().split())
+    assert "real steps recorded in earlier runs" in " ".join(same.to_text().split())
+    assert json.loads(moved.to_json())["real"]["cpu"] == {"said": moved.real["cpu"].said, "same_step": False}
+
