@@ -25,10 +25,9 @@ from placer.profile import Cores
 SHARED_SIGMA = 0.4
 #: FLOPs of a matrix product that is worth a thread to MKL, OpenBLAS and oneDNN.
 PRODUCT_GRAIN = 2.0 * 40**3
-#: A product is thin where a side is shorter than this, and no batch of at least so many makes up for it; and grains of
-#: a piece of it. On 16 threads 32 rows times 1,024 x 1,024 are 4.1 times as fast as on one, squares of 2,048 9.3 times
-#: (calibration/records/nvidia-h200-16-core-second/thread_ops.jsonl.xz).
-THIN, SEVERAL, THIN_GRAINS = 64, 4, 8.0
+#: Regions of a product: on 16 threads squares of 128 and 256 take 10 and 21 us more than their share of a core's time,
+#: 32 rows times 256 x 256 23 us (calibration/records/nvidia-h200-16-core-second/thread_ops.jsonl.xz).
+PRODUCT_REGIONS = 3.0
 #: Cores that GRU and plain recurrent layers gain from, which torch runs op by op, without oneDNN: 64 steps of 32 rows
 #: take 11.6 ms on one thread, 7.7 on two and 6.2 on 16 (same record).
 STEP_BY_STEP = 2.0
@@ -169,10 +168,8 @@ def _pooling(work: Work) -> Cut:
 
 
 def _matmul(work: Work) -> Cut:
-    """A thin product has few tiles to share, however much there is to compute."""
-    batch, m, n, k = work.sizes[:4]
-    thin = batch < SEVERAL and min(m, n, k) < THIN
-    return Cut(max(work.flops / (PRODUCT_GRAIN * (THIN_GRAINS if thin else 2.0)), 1.0))
+    """MKL packs the operands, multiplies, and meets in between."""
+    return Cut(max(work.flops / PRODUCT_GRAIN, 1.0), PRODUCT_REGIONS)
 
 
 def _convolution(work: Work) -> Cut:

@@ -146,13 +146,6 @@ def test_a_copy_of_more_than_two_dimensions_is_shared() -> None:
     assert cut_of(work(lambda x: x.permute(0, 2, 1, 3, 5, 4).contiguous(), images)).pieces > 1.0
 
 
-def test_a_thin_product_is_cut_into_fewer_pieces() -> None:
-    thin = work(torch.mm, torch.rand(32, 512), torch.rand(512, 512))
-    square = work(torch.mm, torch.rand(256, 256), torch.rand(256, 256))
-    assert thin.flops < square.flops
-    assert cut_of(thin).pieces / thin.flops < 0.5 * cut_of(square).pieces / square.flops
-
-
 def test_recurrent_layers_that_torch_runs_op_by_op_gain_from_two_cores() -> None:
     step = torch.rand(64, 32, 64)
     lstm, gru = (works(kind(64, 128).eval(), step)[-1] for kind in (nn.LSTM, nn.GRU))
