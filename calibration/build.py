@@ -40,7 +40,6 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
     contradicted: list[str] = []
     chosen = fitting.ChosenHyperparameters()
     known = () if unaided else fitting.shipped_references()
-    # The CPU first: what its host costs is known better there, and the fit of an accelerator is held by it.
     for (device, threads), rates in sorted(journal.rates.items(), key=lambda item: item[0][0] != "cpu"):
         observations = journal.of(device, threads)
         if not enough(journal, device, threads):
@@ -58,10 +57,9 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
                 step_seconds=step_seconds,
             )  # fmt: skip
         else:
-            host = next((fit.framework for fit in fits if (fit.device, fit.threads) == ("cpu", threads)), None)
             gpu = fitting.catalog_gpu(fingerprint, device)
             fit = fitting.fit_accelerator(
-                observations, rates, device=device, threads=threads, expected=expected, host=host, gpu=gpu
+                observations, rates, device=device, threads=threads, expected=expected, gpu=gpu
             )
             contradicted += fitting.contradictions(observations, device, gpu) if gpu else ()
         fits.append(fit)
