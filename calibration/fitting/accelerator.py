@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from placer.calibration.benchmarks.fixed import PACE
 from placer.calibration.fitting.device import (
     ChosenHyperparameters,
     fit_ops,
@@ -26,14 +27,14 @@ from placer.calibration.measuring.journal import StepObservation
 from placer.calibration.measuring.step_timing import HOST_BOUND
 from placer.errors import UnknownGPU
 from placer.pricing import (
-    COSTS,
-    FRESH,
     HOST_DOUBT,
     KERNELS,
     SIZES,
     CostModel,
+    copies_of_steps,
     device_model,
     framework_seconds,
+    gpu_profile,
     host_framework,
     host_seconds,
     issued_as,
@@ -41,8 +42,6 @@ from placer.pricing import (
 )
 from placer.profile import DeviceFit, reported_gpu
 
-#: The family that whole steps of fixed networks are filed under (``benchmarks.fixed``).
-PACE = "pace"
 #: Fewest networks that show a host's pace, and the least share of a step that is the host's, however long waits are.
 LEAST_SHOWING, LEAST_OF_STEP = 8, 0.3
 #: Standard deviation of log(pace) between a calibration's minute and the hour around it. The steps of the minute tell
@@ -55,10 +54,6 @@ PUT_DOWN_TO_MOMENT = 0.12
 #: Standard deviation of log(seconds) of a network's step around its costs at the pace of its moment, at the least. With
 #: it nine in ten cells of the records lie in the interval, each record and network left out of the costs.
 OF_STEP = 0.2
-#: What a copy of a step takes where a calibration timed one warm buffer again and again, as early ones did: so much
-#: longer from 64 KB on, at this rate at the most, and at that one into fresh pages. Read off the steps of the records
-#: of NVIDIA GPUs: of what each two of the three are best fitted by, the third is not better with another.
-STAGED_BYTES, STAGED_SECONDS, COLD_RATE, FRESH_RATE = 64 << 10, 10e-6, 8.5e9, 1.4e9
 
 
 def kernel_counts(observations: Sequence[StepObservation]) -> dict[str, float]:
@@ -85,13 +80,13 @@ class Pace:
 
 
 def host_pace(
-    observations: Sequence[StepObservation], fit: DeviceFit, costs: Mapping[str, float] = COSTS
+    observations: Sequence[StepObservation], fit: DeviceFit, framework: Mapping[str, float]
 ) -> Pace:  # fmt: skip
     """The pace of the steps whose kernels the host did not wait for; ``fit`` prices these.
 
-    The fixed networks tell it; without them the generated ones, or all steps. ``costs`` are those at pace 1.
+    The fixed networks tell it; without them the generated ones, or all steps. ``framework`` is a host's at pace 1.
     """
-    beyond = _beyond_costs(observations, fit, host_framework(costs))
+    beyond = _beyond_costs(observations, fit, framework)
     fixed = [rounds for (family, _), rounds in beyond.items() if family == PACE]
     generated = [rounds for (family, _), rounds in beyond.items() if family == "network"]
     shown = next((some for some in (fixed, generated, list(beyond.values())) if len(some) >= LEAST_SHOWING), [])
@@ -138,19 +133,14 @@ def issued_seconds(step: StepObservation, issue: Mapping[str, float]) -> float:
     return sum(host_seconds(op.work(), issue) * op.count for op in step.ops)
 
 
-def copies_of_steps(rates: Mapping[str, float]) -> dict[str, float]:
-    """The rates of copies as steps make them, where copies of one warm buffer were timed alone; else none."""
-    found: dict[str, float] = {}
+def with_copies(rates: Mapping[str, float]) -> dict[str, float]:
+    """``rates`` with copies as steps make them: early calibrations timed those of one warm buffer alone."""
+    found = dict(rates)
     for direction in ("h2d", "d2h"):
         prefix = f"copy/{direction}/pageable"
-        if f"{prefix}/seconds_per_tensor" not in rates or any(f"{prefix}/{size}" in rates for size in SIZES):
-            continue
-        for size in SIZES:
-            start = rates[f"{prefix}/seconds_per_tensor"] + STAGED_SECONDS * min(size / STAGED_BYTES, 1.0)
-            rate = min(rates[f"{prefix}/bytes_per_second"], COLD_RATE)
-            if direction == "d2h" and size >= FRESH:
-                rate = min(rate, FRESH_RATE)
-            found[f"{prefix}/{size}"] = start + size / rate
+        if f"{prefix}/seconds_per_tensor" in rates and f"{prefix}/{SIZES[0]}" not in rates:
+            start, rate = rates[f"{prefix}/seconds_per_tensor"], rates[f"{prefix}/bytes_per_second"]
+            found |= copies_of_steps(direction, start, rate)
     return found
 
 
@@ -170,13 +160,13 @@ def fit_accelerator(
     families without own samples.
     """
     reference = expected.name if expected is not None else ""
-    rates = {**rates, **copies_of_steps(rates)}
-    empty = DeviceFit(device, threads, rates, {}, {}, {}, reference=reference, gpu=gpu)
+    empty = DeviceFit(device, threads, with_copies(rates), {}, {}, {}, reference=reference, gpu=gpu)
     found, _ = fit_ops(observations, empty, ChosenHyperparameters(), expected, Moments())
-    pace = host_pace(observations, found)
+    usual = gpu_profile(gpu).fits[0].framework if gpu else host_framework()
+    pace = host_pace(observations, found, usual)
     return replace(
         found,
-        framework={**host_framework(pace=pace.factor), **kernel_counts(observations)},
+        framework={**{name: pace.factor * cost for name, cost in usual.items()}, **kernel_counts(observations)},
         interval={
             "base": max(OF_STEP, pace.between_networks), "ops": 1.0,
             HOST_DOUBT: math.hypot(MOMENT, pace.between_rounds),

@@ -26,9 +26,9 @@ from scipy.optimize import nnls
 from placer.calibration.fitting.accelerator import (
     LEAST_OF_STEP,
     catalog_gpu,
-    copies_of_steps,
     host_pace,
     launch_and_wait,
+    with_copies,
 )
 from placer.calibration.measuring.journal import Journal, StepObservation
 from placer.calibration.measuring.timing import percentile
@@ -36,6 +36,7 @@ from placer.calibration.suite import Entry, accelerator_entries, entries
 from placer.calibration.validation.cells import build_model, cell_workload
 from placer.calibration.validation.record import Cell, load
 from placer.pricing import (
+    HOST_WORK,
     CostModel,
     Work,
     copy_seconds,
@@ -44,7 +45,6 @@ from placer.pricing import (
     host_seconds,
     waits_for_device,
 )
-from placer.pricing.host_costs import NAMES
 from placer.profile import DeviceFit
 from placer.tracing import Trace, trace
 
@@ -62,7 +62,7 @@ TURNS, FOLDS = 4, 6
 
 @dataclass(frozen=True)
 class Step:
-    """One step: how often the host does each of ``NAMES``, what it took without copies, and what its device took.
+    """One step: how often the host does each of ``HOST_WORK``, what it took without copies, and what its device took.
 
     ``network`` is "" of a step that a calibration generated. ``copies``: seconds of those of a cell.
     """
@@ -92,10 +92,10 @@ class Measured:
 
 
 def amounts(works: Sequence[tuple[Work, int]], counts: Mapping[str, float]) -> Array:
-    """How often a step's host does each of ``NAMES``: its price where one of them takes a second, and the others none."""
+    """How often a step's host does each of ``HOST_WORK``: its price where one alone takes a second."""
     found = []
-    for name in NAMES:
-        framework = host_framework({other: float(other == name) for other in NAMES})
+    for name in HOST_WORK:
+        framework = host_framework({other: float(other == name) for other in HOST_WORK})
         issued = sum(host_seconds(work, framework) * count for work, count in works)
         found.append(issued + framework_seconds(counts, framework))
     return np.array(found)
@@ -111,15 +111,14 @@ def read(folder: Path, networks: Mapping[str, Entry], traces: dict[tuple[str, in
         plain.write_text(content, encoding="utf-8")
         journal = Journal(plain, fingerprint, existing=True)
     device, threads = next(key for key in journal.rates if key[0] != "cpu")
-    rates = {**journal.rates[device, threads], **copies_of_steps(journal.rates[device, threads])}
+    rates = with_copies(journal.rates[device, threads])
     fit = DeviceFit(device, threads, rates, {}, {}, {}, gpu=catalog_gpu(fingerprint, device))
     model = CostModel(fit)
     observations = tuple(journal.of(device, threads))
     generated = [_generated(step, model) for step in observations if not _waits(step)]
-    cells = []
-    for cell in load(folder / "measurements.json").cells:
-        if cell.device == device and cell.measured is not None and cell.network in networks:
-            cells.append(_cell(cell, networks[cell.network], model, traces))
+    found = load(folder / "measurements.json").cells
+    timed = [cell for cell in found if cell.device == device and cell.measured is not None]
+    cells = [_cell(cell, networks[cell.network], model, traces) for cell in timed if cell.network in networks]
     return Measured(folder.name, tuple(cells), tuple(generated), observations, fit)
 
 
@@ -156,14 +155,14 @@ def _cell(cell: Cell, entry: Entry, model: CostModel, traces: dict[tuple[str, in
 
 
 def fitted(records: Sequence[Sequence[Step]]) -> tuple[Array, list[float]]:
-    """(the cost of each of ``NAMES``, none below zero; the pace of each record, whose geometric mean is 1)."""
+    """(the cost of each of ``HOST_WORK``, none below zero; the pace of each record, whose geometric mean is 1)."""
     paces = [1.0] * len(records)
     rows = np.array([step.amounts for steps in records for step in steps])
-    costs: Array = np.zeros(len(NAMES))
+    costs: Array = np.zeros(len(HOST_WORK))
     for _ in range(TURNS):
-        at_pace_1 = np.array([step.seconds / pace for steps, pace in zip(records, paces, strict=True) for step in steps])
-        weights = np.array([step.weight * pace for steps, pace in zip(records, paces, strict=True) for step in steps])
-        costs = _least_absolute(rows * weights[:, None], at_pace_1 * weights)
+        pairs = [(step, pace) for steps, pace in zip(records, paces, strict=True) for step in steps]
+        weights = np.array([step.weight * pace for step, pace in pairs])
+        costs = _least_absolute(rows * weights[:, None], np.array([step.seconds * step.weight for step, _ in pairs]))
         ratios = [[step.seconds / max(float(step.amounts @ costs), 1e-9) for step in steps] for steps in records]
         medians = [statistics.median(each) for each in ratios]
         paces = [median / statistics.geometric_mean(medians) for median in medians]
@@ -192,7 +191,8 @@ def left_out(record: Measured, others: Sequence[Measured]) -> tuple[list[float],
             for other in others
         ]
         costs, _ = fitted(known)
-        pace = host_pace(record.observations, record.fit, dict(zip(NAMES, costs.tolist(), strict=True))).factor
+        framework = host_framework(dict(zip(HOST_WORK, costs.tolist(), strict=True)))
+        pace = host_pace(record.observations, record.fit, framework).factor
         paces.append(pace)
         for step in record.cells:
             if step.network in held:
@@ -210,7 +210,7 @@ def main() -> None:
     traces: dict[tuple[str, int, str], Trace] = {}
     records = [read(folder, networks, traces) for folder in options.records]
     costs, paces = fitted([[s for s in (*r.generated, *r.cells) if s.is_of_host] for r in records])
-    for name, cost in zip(NAMES, costs.tolist(), strict=True):
+    for name, cost in zip(HOST_WORK, costs.tolist(), strict=True):
         print(f'    "{name}": {1e6 * cost:.3g}e-6,')
     for record, pace in zip(records, paces, strict=True):
         ratios, told = left_out(record, [other for other in records if other is not record])

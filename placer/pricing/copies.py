@@ -16,6 +16,10 @@ SIZES = (4 << 10, 64 << 10, 512 << 10, 4 << 20, 64 << 20)
 #: Bytes from which on glibc maps every tensor anew (``DEFAULT_MMAP_THRESHOLD_MAX`` in malloc.c): a copy of as many is
 #: a share of one of the largest size, and a smaller one is not.
 FRESH = 32 << 20
+#: What copies of a step take where nobody timed any: on the hosts of the records of NVIDIA GPUs (calibration/records)
+#: so many seconds more from 64 KB on than at once, at this rate at the most, and at that one into fresh pages. Of what
+#: each two of the three records are best fitted by, the third is no worse.
+STAGED_BYTES, STAGED_SECONDS, COLD_RATE, FRESH_RATE = 64 << 10, 10e-6, 8.5e9, 1.4e9
 
 
 def copy_seconds(sizes: Sequence[int], rates: Mapping[str, float], direction: str, memory: str) -> float:
@@ -43,3 +47,17 @@ def _interpolated(size: int, measured: Mapping[int, float]) -> float:
     (below, shorter), (above, longer) = line
     per_byte = max(longer - shorter, 0.0) / (above - below)
     return shorter + per_byte * max(size - below, 0)
+
+
+def copies_of_steps(direction: str, start: float, rate: float) -> dict[str, float]:
+    """The rates of copies of pageable memory as steps make them, where others take ``start`` seconds at ``rate``.
+
+    ``rate`` is in bytes per second.
+    """
+    found = {}
+    for size in SIZES:
+        fresh = direction == "d2h" and size >= FRESH
+        reached = min(rate, FRESH_RATE if fresh else COLD_RATE)
+        seconds = start + STAGED_SECONDS * min(size / STAGED_BYTES, 1.0) + size / reached
+        found[f"copy/{direction}/pageable/{size}"] = seconds
+    return found
