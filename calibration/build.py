@@ -11,6 +11,7 @@ from typing import Any
 
 from placer import profile
 from placer.calibration import fitting
+from placer.calibration.benchmarks.fixed import PACE
 from placer.calibration.measuring.bench import WAITING
 from placer.calibration.measuring.journal import Journal, infeasible
 from placer.calibration.measuring.recording import SESSIONS
@@ -108,7 +109,7 @@ def broken_devices(journal: Journal, *devices: str) -> list[str]:
 
 def enough(journal: Journal, device: str, threads: int) -> bool:
     """Whether there is anything to fit; where not, all time spent on the device is lost."""
-    return len(journal.of(device, threads)) >= fitting.LEAST_POINTS
+    return sum(step.family != PACE for step in journal.of(device, threads)) >= fitting.LEAST_POINTS
 
 
 def noise_warnings(fits: Sequence[DeviceFit]) -> tuple[str, ...]:

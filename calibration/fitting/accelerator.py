@@ -24,7 +24,6 @@ from placer.calibration.fitting.device import (
 from placer.calibration.fitting.moments import Moments
 from placer.calibration.fitting.transfer import Expectation
 from placer.calibration.measuring.journal import StepObservation
-from placer.calibration.measuring.step_timing import HOST_BOUND
 from placer.errors import UnknownGPU
 from placer.pricing import (
     HOST_DOUBT,
@@ -42,8 +41,11 @@ from placer.pricing import (
 )
 from placer.profile import DeviceFit, reported_gpu
 
-#: Fewest networks that show a host's pace, and the least share of a step that is the host's, however long waits are.
-LEAST_SHOWING, LEAST_OF_STEP = 8, 0.3
+#: A step whose kernels take less than this share of it, by their prices, is its host's; and the least share of it that
+#: is, however long waits are.
+HOST_BOUND, LEAST_OF_STEP = 0.8, 0.3
+#: Fewest networks that show a host's pace.
+LEAST_SHOWING = 8
 #: Standard deviation of log(pace) between a calibration's minute and the hour around it. The steps of the minute tell
 #: 0.78, 1.22 and 1.24 on the three records of NVIDIA GPUs, where the cells measured after it took 0.90, 1.05 and 1.07.
 MOMENT = 0.14
@@ -125,7 +127,8 @@ def _between_rounds(networks: Sequence[Sequence[float]]) -> float:
     if count < 2:
         return 0.0
     beyond = [[ratio - statistics.median(rounds) for ratio in rounds[:count]] for rounds in networks]
-    return statistics.stdev(statistics.median(each) for each in zip(*beyond, strict=True))
+    medians = [statistics.median(each) for each in zip(*beyond, strict=True)]
+    return float(np.std(medians, ddof=1))
 
 
 def issued_seconds(step: StepObservation, issue: Mapping[str, float]) -> float:
