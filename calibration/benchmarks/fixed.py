@@ -8,6 +8,7 @@ None is of the validation suite.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -61,27 +62,46 @@ def _solver() -> nn.Module:
     return Iterated(nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 4)), steps=4, stages=4, stacked=False)
 
 
-def _sequence(layer: nn.RNNBase) -> nn.Module:
-    return nn.Sequential(LastOutput(layer), nn.Linear(layer.hidden_size, 4))
+def _sequence(kind: type[nn.GRU] | type[nn.LSTM], layers: int) -> nn.Module:
+    return nn.Sequential(LastOutput(kind(8, 32, num_layers=layers, batch_first=True)), nn.Linear(32, 4))
 
 
-#: Name, network, input and optimizer of each.
-_NETWORKS: tuple[tuple[str, Callable[[], nn.Module], Callable[[], Tensor], str], ...] = (
-    ("perceptron", lambda: _perceptron(2, 64), lambda: tensor(64, 32), "adam"),
-    ("convolutional", lambda: _convolutional(normalized=False), lambda: tensor(8, 3, 16, 16), "sgd"),
-    ("transformer", _transformer, lambda: torch.randint(0, 200, (4, 16)), "adamw"),
-    ("solver", _solver, lambda: tensor(16, 4), "adam"),
-    ("gru", lambda: _sequence(nn.GRU(8, 32, batch_first=True)), lambda: tensor(16, 12, 8), "adam"),
-    ("normalized", lambda: _convolutional(normalized=True), lambda: tensor(8, 3, 16, 16), "adam"),
-    ("graph", lambda: nn.Sequential(MessagePassing(100, 400, 16), nn.ReLU(), MessagePassing(100, 400, 16)),
-     lambda: tensor(100, 16), "adam"),
-    ("embedding", lambda: nn.Sequential(nn.Embedding(500, 16), nn.Flatten(), nn.Linear(128, 32), nn.ReLU()),
-     lambda: torch.randint(0, 500, (64, 8)), "sgd"),
-    ("mixed precision", lambda: Mixed(_perceptron(3, 128)), lambda: tensor(128, 32), "adam"),
-    ("lstm", lambda: _sequence(nn.LSTM(8, 32, num_layers=2, batch_first=True)), lambda: tensor(16, 12, 8), "sgd"),
-    ("deep perceptron", lambda: _perceptron(12, 32), lambda: tensor(16, 32), "adam"),
-    ("deep perceptron" + FUSED, lambda: _perceptron(12, 32), lambda: tensor(16, 32), "adam"),
-)  # fmt: skip
+def _graph() -> nn.Module:
+    return nn.Sequential(MessagePassing(100, 400, 16), nn.ReLU(), MessagePassing(100, 400, 16))
+
+
+def _embedding() -> nn.Module:
+    return nn.Sequential(nn.Embedding(500, 16), nn.Flatten(), nn.Linear(128, 32), nn.ReLU())
+
+
+def _mixed() -> nn.Module:
+    return Mixed(_perceptron(3, 128))
+
+
+@dataclass(frozen=True)
+class Network:
+    """One of the networks: how it and its input are made, and what updates it."""
+
+    name: str
+    build: Callable[[], nn.Module]
+    example: Callable[[], Tensor]
+    optimizer: str = "adam"
+
+
+NETWORKS = (
+    Network("perceptron", partial(_perceptron, 2, 64), partial(tensor, 64, 32)),
+    Network("convolutional", partial(_convolutional, normalized=False), partial(tensor, 8, 3, 16, 16), "sgd"),
+    Network("transformer", _transformer, partial(torch.randint, 0, 200, (4, 16)), "adamw"),
+    Network("solver", _solver, partial(tensor, 16, 4)),
+    Network("gru", partial(_sequence, nn.GRU, 1), partial(tensor, 16, 12, 8)),
+    Network("normalized", partial(_convolutional, normalized=True), partial(tensor, 8, 3, 16, 16)),
+    Network("graph", _graph, partial(tensor, 100, 16)),
+    Network("embedding", _embedding, partial(torch.randint, 0, 500, (64, 8)), "sgd"),
+    Network("mixed precision", _mixed, partial(tensor, 128, 32)),
+    Network("lstm", partial(_sequence, nn.LSTM, 2), partial(tensor, 16, 12, 8), "sgd"),
+    Network("deep perceptron", partial(_perceptron, 12, 32), partial(tensor, 16, 32)),
+    Network("deep perceptron" + FUSED, partial(_perceptron, 12, 32), partial(tensor, 16, 32)),
+)
 #: Updates beside them: the optimizer, its equal tensors, and whether it updates them in one kernel.
 _UPDATES = (("adam", 1, False), ("adam", 32, False), ("sgd", 32, False), ("adam", 32, True))
 
@@ -89,12 +109,12 @@ _UPDATES = (("adam", 1, False), ("adam", 32, False), ("sgd", 32, False), ("adam"
 def probes() -> list[Probe]:
     """The networks, trained and in inference, and the updates."""
     trained, asked = [], []
-    for name, build, example, optimizer in _NETWORKS:
-        fused = name.endswith(FUSED)
-        inputs = partial(_one, example)
-        trained.append(Probe(PACE, f"{name}, trained", build, inputs, "train", optimizer, fused=fused))
+    for network in NETWORKS:
+        inputs, fused = partial(_one, network.example), network.name.endswith(FUSED)
+        name = f"{network.name}, trained"
+        trained.append(Probe(PACE, name, network.build, inputs, "train", network.optimizer, fused=fused))
         if not fused:
-            asked.append(Probe(PACE, name, build, inputs, "infer"))
+            asked.append(Probe(PACE, network.name, network.build, inputs, "infer"))
     updated = [
         Probe(
             PACE, f"{optimizer}{FUSED * fused}, {count} tensors", partial(Bag, count, 256), partial(_one, _vector),

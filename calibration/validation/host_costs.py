@@ -2,7 +2,7 @@
 
     python -m placer.calibration.validation.host_costs RECORD...
 
-prints the costs fitted to all ``RECORD`` folders (each with a ``measurements.json`` and a ``calibration.journal.xz``),
+prints the costs fitted to all folders of records (each with a ``measurements.json`` and a ``calibration.journal.xz``),
 and how far off steps are on each record where they are fitted to the others' journals and to the others' cells of other
 networks, at the pace that the record's own journal tells.
 """

@@ -54,7 +54,7 @@ def fingerprint() -> dict[str, Any]:
 
 
 def transparent_hugepage() -> str:
-    """What Linux maps in large pages, ``always``, ``madvise`` or ``never``: copies into new memory depend on it.
+    """What Linux maps in large pages, "always", "madvise" or "never": copies into new memory depend on it.
 
     "" where it does not say.
     """

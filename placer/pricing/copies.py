@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 #: Bytes of the copies that a calibration measures, of memory that is not pinned.
 SIZES = (4 << 10, 64 << 10, 512 << 10, 4 << 20, 64 << 20)
-#: Bytes from which on glibc maps every tensor anew (``DEFAULT_MMAP_THRESHOLD_MAX`` in malloc.c): a copy of as many is
+#: Bytes from which on glibc maps every tensor anew (DEFAULT_MMAP_THRESHOLD_MAX in malloc.c): a copy of as many is
 #: a share of one of the largest size, and a smaller one is not.
 FRESH = 32 << 20
 #: What copies of a step take where nobody timed any: on the hosts of the records of NVIDIA GPUs (calibration/records)
