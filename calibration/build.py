@@ -12,6 +12,7 @@ from typing import Any
 
 from placer import profile
 from placer.calibration import fitting
+from placer.calibration.benchmarks.fixed import PACE
 from placer.calibration.measuring.bench import WAITING
 from placer.calibration.measuring.journal import Journal, StepObservation, infeasible
 from placer.calibration.measuring.recording import SESSIONS
@@ -41,8 +42,7 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
     contradicted: list[str] = []
     chosen = fitting.ChosenHyperparameters()
     known = () if unaided else fitting.shipped_references()
-    # The CPU first: what its host costs is known better there, and the fit of an accelerator is held by it. Of its
-    # numbers of threads one comes first: what several take follows from it.
+    # Of a CPU's numbers of threads one comes first: what several take follows from it.
     for (device, threads), rates in sorted(journal.rates.items(), key=lambda item: (item[0][0] != "cpu", item[0])):
         observations = journal.of(device, threads)
         if not enough(journal, device, threads):
@@ -65,10 +65,9 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
                 step_seconds=step_seconds,
             )  # fmt: skip
         else:
-            host = next((fit.framework for fit in fits if fit.device == "cpu" and fit.framework), None)
             gpu = fitting.catalog_gpu(fingerprint, device)
             fit = fitting.fit_accelerator(
-                observations, rates, device=device, threads=threads, expected=expected, host=host, gpu=gpu
+                observations, rates, device=device, threads=threads, expected=expected, gpu=gpu
             )
             contradicted += fitting.contradictions(observations, device, gpu) if gpu else ()
         fits.append(fit)
@@ -136,7 +135,7 @@ def broken_devices(journal: Journal, *devices: str) -> list[str]:
 
 def enough(journal: Journal, device: str, threads: int) -> bool:
     """Whether there is anything to fit; where not, all time spent on the device is lost."""
-    return len(journal.of(device, threads)) >= fitting.LEAST_POINTS
+    return sum(step.family != PACE for step in journal.of(device, threads)) >= fitting.LEAST_POINTS
 
 
 def noise_warnings(fits: Sequence[DeviceFit]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from placer.calibration.fitting import FEW_THREADS
 from placer.calibration.measuring.bench import MOST_LOST, RECORDER, WAITING, Bench, attempt
 from placer.calibration.measuring.clocks import ClockWatch
 from placer.calibration.measuring.journal import Journal
+from placer.calibration.measuring.pace import PaceRounds
 from placer.calibration.measuring.rates import measure_rates
 from placer.calibration.measuring.recording import UNSEEN, KernelRecorder, try_recorder
 from placer.calibration.measuring.timing import LARGE_BLOCK, Clock, clock_resolution
@@ -163,12 +164,15 @@ def measure(
             target.device, target.threads, rates=journal.rates[target.key], clock=clock, kernels=recorder or UNSEEN,
             clocks=clocks,
         )  # fmt: skip
-        Probing(bench, planner, journal, shown, seconds, clock, clocks, deadline=deadline).run()
+        rounds = None if on_cpu else PaceRounds(bench, journal, seconds)
+        Probing(bench, planner, journal, shown, seconds, clock, clocks, deadline=deadline, rounds=rounds).run()
 
 
 @dataclass
 class Probing:
-    """Measures what ``planner`` draws on ``bench`` until ``seconds`` are used; ``clocks`` are an accelerator's.
+    """Measures what ``planner`` draws on ``bench`` until ``seconds`` are used, and an accelerator's ``rounds``.
+
+    ``clocks`` are an accelerator's.
 
     No probe is begun once ``clock()`` has passed ``deadline``, however few there are.
     """
@@ -182,6 +186,7 @@ class Probing:
     clocks: ClockWatch | None = None
     disturbed: int = 0
     deadline: float = math.inf
+    rounds: PaceRounds | None = None
 
     def run(self) -> None:
         """Measure; raises BrokenDeviceError where an accelerator runs nothing any more."""
@@ -189,6 +194,8 @@ class Probing:
         while (spent := self.journal.seconds.get(key, 0.0)) < self._allowed() and self.clock() < self.deadline:
             if self.bench.lost >= MOST_LOST and not self._without_recorder():
                 return
+            if self.rounds is not None:
+                self.rounds.run_due()
             probe = self.planner.next()
             self.shown.update(spent, probe.family)
             begun = self.clock()

@@ -34,10 +34,10 @@ from placer.calibration.measuring.journal import (
 )  # fmt: skip
 from placer.calibration.measuring.recording import UNSEEN, KernelRecorder, RecorderCost, recorder_cost
 from placer.calibration.measuring.step import Step, make_optimizer
-from placer.calibration.measuring.step_timing import StepTiming, observe
-from placer.calibration.measuring.timing import Clock, run_for
+from placer.calibration.measuring.step_timing import LEAST_SHARE, StepTiming, observe
+from placer.calibration.measuring.timing import Clock, Timer, percentile, run_for
 from placer.errors import PlacerError, TimerError, is_out_of_memory
-from placer.pricing import describe_step
+from placer.pricing import describe_step, launches
 from placer.tracing import Trace, trace_here
 from placer.workload import Workload
 
@@ -47,6 +47,8 @@ from placer.workload import Workload
 WARM_UP = 0.01
 #: Steps of that warm-up at most, whatever the clock says.
 MOST_WARM_UP = 1000
+#: Steps before one is timed, and steps that are, where none of the ops in them is.
+WHOLE_WARM_UP, WHOLE_STEPS = 3, 15
 #: Share of the traced ops that must be found among the events; with fewer, the device ran other ops.
 LEAST_MATCHED = 0.5
 #: What an accelerator's ops are timed by: events of the recorder, or waiting for the device after every op.
@@ -91,6 +93,45 @@ class Bench:
         Raises KernelsLostError, and whatever torch raises for a probe it cannot run (not implemented for a dtype, out
         of memory).
         """
+        step, traced = self._prepared(probe)
+        if self.clocks is not None:
+            self.clocks.warm()
+        run_for(step, WARM_UP, MOST_WARM_UP, self.clock)
+        timed = self._recorded if self.timer == RECORDER else self._waited
+        timing = timed(step, traced, seconds)
+        if timing is None or timing.matched < LEAST_MATCHED:
+            return None
+        return observe(
+            traced, timing, device=self.device, threads=self.threads, family=probe.family, name=probe.name,
+            recorder=self.recorder if self.timer == RECORDER else RecorderCost(0.0, 0.0),
+            per_launch=self.kernels.per_launch,
+        )  # fmt: skip
+
+    def measure_whole(self, probe: Probe) -> StepObservation:
+        """Time whole steps of ``probe``, each from an idle device to an idle device, and none of the ops in them."""
+        step, traced = self._prepared(probe)
+        if self.clocks is not None:
+            self.clocks.warm()
+        for _ in range(WHOLE_WARM_UP):
+            step()
+        timer = Timer(step, synchronizer(self.device), self.clock)
+        timer.wait()
+        times = sorted(timer.seconds() for _ in range(WHOLE_STEPS))
+        if self.clocks is not None:
+            self.clocks.note()
+        middle = percentile(times, 0.5)
+        spread = (percentile(times, 0.75) - percentile(times, 0.25)) / middle if middle > 0.0 else 0.0
+        # Of each op that is no view a kernel: the recorder, once used, makes every launch longer.
+        launched = sum(launches(work) for work in describe_step(traced) if work.family != "view")
+        seconds = max(middle - self.kernels.per_launch * launched, LEAST_SHARE * middle)
+        timing = StepTiming(seconds, spread, recorded_seconds=0.0, events=0, ops=(), matched=0.0)
+        return observe(
+            traced, timing, device=self.device, threads=self.threads, family=probe.family, name=probe.name,
+            recorder=RecorderCost(0.0, 0.0),
+        )  # fmt: skip
+
+    def _prepared(self, probe: Probe) -> tuple[Step, Trace]:
+        """A step of ``probe`` on the device, and its trace."""
         # A GPU's probes are hundreds of times larger than a CPU's: a CPU would draw their numbers for seconds.
         with torch.device(self.device):
             module = probe.build()
@@ -104,19 +145,7 @@ class Bench:
         traced = trace_here(workload).on(self.device)
         optimizer = make_optimizer(module, probe.optimizer, fused=probe.fused) if probe.optimizer else None
         # As it was traced: its batch is on the device already, and nothing is copied out.
-        step = Step(workload, self.device, optimizer, clock=self.clock, copies_out=False)
-        if self.clocks is not None:
-            self.clocks.warm()
-        run_for(step, WARM_UP, MOST_WARM_UP, self.clock)
-        timed = self._recorded if self.timer == RECORDER else self._waited
-        timing = timed(step, traced, seconds)
-        if timing is None or timing.matched < LEAST_MATCHED:
-            return None
-        return observe(
-            traced, timing, device=self.device, threads=self.threads, family=probe.family, name=probe.name,
-            recorder=self.recorder if self.timer == RECORDER else RecorderCost(0.0, 0.0),
-            per_launch=self.kernels.per_launch,
-        )  # fmt: skip
+        return Step(workload, self.device, optimizer, clock=self.clock, copies_out=False), traced
 
     def _recorded(self, step: Step, traced: Trace, seconds: float) -> StepTiming:
         """Raises KernelsLostError also where ops were issued that launch kernels, and the recorder reports none."""
@@ -154,9 +183,9 @@ HANG_SECONDS = 30.0
 
 
 def attempt(
-    bench: Bench, probe: Probe, *, seconds: float, journal: Journal, limit: float = HANG_SECONDS
+    bench: Bench, probe: Probe, *, seconds: float, journal: Journal, limit: float = HANG_SECONDS, whole: bool = False
 ) -> StepObservation | None:
-    """Measure one probe in about ``seconds``; None where nothing can be learnt from it here.
+    """Measure one probe in about ``seconds``, or (``whole``) a few steps of it; None where it teaches nothing here.
 
     Every such probe is a failure in the journal, with its reason. Raises TimerError: a clock that stands still would
     fail every other probe too, without ever spending the budget. Raises BrokenDeviceError where an accelerator runs
@@ -167,7 +196,7 @@ def attempt(
     reason = NOT_MATCHED
     try:
         with time_limit(limit, f"probe {probe.name} on {bench.device}"):
-            observation = bench.measure(probe, seconds=seconds)
+            observation = bench.measure_whole(probe) if whole else bench.measure(probe, seconds=seconds)
     except TimerError:
         raise
     except HungError:

@@ -9,7 +9,7 @@ import contextlib
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,6 +21,7 @@ from placer import machine
 from placer.calibration.measuring.clocks import WARM, keep_busy
 from placer.calibration.measuring.faults import synchronizer
 from placer.calibration.measuring.timing import Clock, measure, percentile
+from placer.pricing import FRESH, SIZES
 from placer.pricing.families.family import FINE_GRAIN
 from placer.profile import THREAD_SECONDS
 
@@ -307,28 +308,58 @@ def measure_queue(
     }
 
 
-def _copy_rates(device: str, timer: RateTimer) -> dict[str, float]:
-    """What a copy costs: ``copy/{h2d,d2h}/{pageable,pinned}/`` seconds_per_tensor and bytes_per_second.
+#: Bytes that other work goes through before a copy is timed: more than a core's own caches hold.
+OTHER_WORK = 16 << 20
+#: Copies of one size that are timed, and of the largest, which takes some 50 ms into fresh pages.
+COPIES, LARGE_COPIES = 9, 3
 
-    Copies run as placer issues them: from pinned memory to the device without waiting, all others until they are done.
+
+def _copy_rates(device: str, timer: RateTimer) -> dict[str, float]:
+    """What a copy costs, as steps make them (see ``pricing.copies``): ``copy/{h2d,d2h}/{pageable,pinned}/``...
+
+    Of pageable memory the seconds of copies of some sizes. ``seconds_per_tensor`` and ``bytes_per_second`` of these are
+    a line through the smallest and the largest that is no fresh memory, for who wants two numbers; of pinned memory,
+    whose copies are issued without waiting, they are all that is measured.
     """
     rates: dict[str, float] = {}
+    room = 4 * most_elements(device, SIZES[-1] // 4)
+    sizes = [size for size in SIZES if size <= room]
+    for direction in ("h2d", "d2h"):
+        prefix = f"copy/{direction}/pageable"
+        seconds = {size: _seconds_in_step(device, size, direction, timer.clock) for size in sizes}
+        rates |= {f"{prefix}/{size}": took for size, took in seconds.items()}
+        rates |= _line(prefix, seconds, sizes[0], max(size for size in sizes if size < FRESH))
     small, large = 64, most_elements(device, 16 << 20)
-    for memory in ("pageable", "pinned"):
-        for direction in ("h2d", "d2h"):
-            seconds = {}
-            for elements in (small, large):
-                host = torch.ones(elements)
-                if memory == "pinned":
-                    try:
-                        host = host.pin_memory()
-                    except RuntimeError:  # no pinned memory on this accelerator
-                        return rates
-                card = torch.ones(elements, device=device)
-                source, target = (host, card) if direction == "h2d" else (card, host)
-                waits = memory == "pageable" or direction == "d2h"
-                seconds[elements] = timer(partial(target.copy_, source, non_blocking=not waits), 0.5)
-            prefix = f"copy/{direction}/{memory}"
-            rates[f"{prefix}/seconds_per_tensor"] = seconds[small]
-            rates[f"{prefix}/bytes_per_second"] = 4.0 * (large - small) / max(seconds[large] - seconds[small], 1e-9)
+    for direction in ("h2d", "d2h"):
+        seconds = {}
+        for elements in (small, large):
+            try:
+                host = torch.ones(elements).pin_memory()
+            except RuntimeError:  # no pinned memory on this accelerator
+                return rates
+            card = torch.ones(elements, device=device)
+            source, target = (host, card) if direction == "h2d" else (card, host)
+            copy = partial(target.copy_, source, non_blocking=direction == "h2d")
+            seconds[4 * elements] = timer(copy, 0.5)
+        rates |= _line(f"copy/{direction}/pinned", seconds, 4 * small, 4 * large)
     return rates
+
+
+def _seconds_in_step(device: str, size: int, direction: str, clock: Clock) -> float:
+    """Median seconds of a copy of ``size`` bytes of pageable memory into a new tensor, after other work."""
+    other, source = torch.ones(OTHER_WORK // 4), torch.ones(size // 4, device="cpu" if direction == "h2d" else device)
+    target = torch.device(device if direction == "h2d" else "cpu")
+    source.to(target)
+    times = []
+    for _ in range(COPIES if size < FRESH else LARGE_COPIES):
+        other.add_(1.0)
+        start = clock()
+        source.to(target)  # of pageable memory it returns once it is done
+        times.append(clock() - start)
+    return statistics.median(times)
+
+
+def _line(prefix: str, seconds: Mapping[int, float], small: int, large: int) -> dict[str, float]:
+    """The seconds of a copy of ``small`` bytes, and the rate of what a copy of ``large`` bytes takes longer."""
+    longer = max(seconds[large] - seconds[small], 1e-9)
+    return {f"{prefix}/seconds_per_tensor": seconds[small], f"{prefix}/bytes_per_second": (large - small) / longer}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from placer.machine import nvml
@@ -11,6 +12,8 @@ from placer.machine.devices import accelerators, host_memory, split_device
 
 #: The oldest torch that placer was tried with; pyproject.toml asks for it (docs/dev/versions.md).
 OLDEST_TORCH = "2.9.1"
+#: Where Linux says what it maps in large pages.
+TRANSPARENT_HUGEPAGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def older_torch() -> str | None:
@@ -25,8 +28,8 @@ def older_torch() -> str | None:
 def fingerprint() -> dict[str, Any]:
     """What step times depend on, as plain JSON values. Never creates a device context.
 
-    The precision of float32 products is told but not compared: a script sets it, and prices follow it. ``tf32_matmul``
-    and ``tf32_convolution`` are there only beside an accelerator.
+    The precision of float32 products is told but not compared: a script sets it, and prices follow it. ``tf32_matmul``,
+    ``tf32_convolution`` and ``transparent_hugepage`` are there only beside an accelerator.
     """
     import torch
 
@@ -44,7 +47,22 @@ def fingerprint() -> dict[str, Any]:
     }
     if listed:
         facts["tf32_matmul"], facts["tf32_convolution"], _ = tf32()
+        huge_pages = transparent_hugepage()
+        if huge_pages:
+            facts["transparent_hugepage"] = huge_pages
     return facts
+
+
+def transparent_hugepage() -> str:
+    """What Linux maps in large pages, "always", "madvise" or "never": copies into new memory depend on it.
+
+    "" where it does not say.
+    """
+    try:
+        words = TRANSPARENT_HUGEPAGE.read_text(encoding="ascii").split()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return next((word.strip("[]") for word in words if word.startswith("[")), "")
 
 
 def describe_accelerators() -> list[dict[str, Any]]:
@@ -104,10 +122,10 @@ def same_kind(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 #: Fingerprint fields compared by plain equality, with the words a reader knows.
 _PLAIN = {
     "cpu": "CPU", "cpu_version": "CPU version", "cpu_instructions": "CPU instructions", "cores": "usable cores",
-    "torch": "torch",
+    "torch": "torch", "transparent_hugepage": "transparent huge pages",
 }  # fmt: skip
 #: Fields not every profile has: older ones do not tell CPUs of one name apart.
-_OPTIONAL = ("cpu_version", "cpu_instructions")
+_OPTIONAL = ("cpu_version", "cpu_instructions", "transparent_hugepage")
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any], calibrated_threads: Sequence[int]) -> tuple[str, ...]:

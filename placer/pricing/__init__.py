@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from placer.pricing import timeline
 from placer.pricing.contention import LONG_STEPS, MANY_TURNS, ONE_TURN, long_share, waiting_doubt, waiting_seconds
+from placer.pricing.copies import FRESH, SIZES, copies_of_steps, copy_seconds
 from placer.pricing.cost_model import CostModel
 from placer.pricing.cpu_classes import CLASSES, CpuClass
 from placer.pricing.describe import (
@@ -22,6 +23,7 @@ from placer.pricing.describe import (
     fitted_features,
     foreign_family,
     inputs_of,
+    launches,
     on_accelerator,
     op_label,
 )
@@ -51,8 +53,17 @@ from placer.pricing.floors import (
     step_bounds,
     table_seconds,
 )
-from placer.pricing.framework import BACKWARD, FORWARD, LEARNT, UPDATE, framework_counts, framework_seconds
+from placer.pricing.framework import (
+    BACKWARD,
+    FORWARD,
+    HOST_DOUBT,
+    LEARNT,
+    UPDATE,
+    framework_counts,
+    framework_seconds,
+)
 from placer.pricing.gaussian_process import covariance, distances, with_weights
+from placer.pricing.host_costs import HOST_WORK, host_framework
 from placer.pricing.op_table import Effort, amounts, op_lines, width
 from placer.pricing.predict import Z90, doubt, predict
 from placer.pricing.prediction import (
@@ -68,9 +79,6 @@ from placer.pricing.prediction import (
 )
 from placer.pricing.speeds import CpuSpeeds, beside, small_step_seconds
 from placer.pricing.timeline import (
-    HOST,
-    HOST_KERNEL,
-    HOST_UPDATE,
     KERNELS,
     Span,
     host_seconds,
@@ -91,18 +99,18 @@ _HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile", "mis
 
 __all__ = [
     "ARITHMETIC_BY_FLOOR", "BACKWARD", "CLASSES", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Context", "Cost",
-    "CostModel", "CpuClass", "CpuSpeeds", "Effort", "FAMILIES", "FORWARD", "HOST", "HOST_KERNEL", "HOST_UPDATE",
+    "CostModel", "CpuClass", "CpuSpeeds", "Effort", "FAMILIES", "FORWARD", "FRESH", "HOST_DOUBT", "HOST_WORK",
     "KERNELS", "LEARNT", "LONG_STEPS", "LOOPS_BY_FLOOR", "MANY_TURNS", "NOT_PREDICTED", "ONE_TURN", "PER_CORE",
-    "PUBLISHED", "Prediction", "PricedTrace", "Provenance", "Residence", "SOURCES", "STARTING", "Source", "Span",
-    "UPDATE", "VARIANT", "Work", "Z90", "amounts", "backed", "beside", "compute_parts", "cores_of", "covariance",
-    "describe", "describe_step", "device_model", "distances", "doubt", "estimated_profile", "family_of",
-    "feature_names", "fitted_features", "floor_amounts", "floor_parts", "foreign_family", "framework_counts",
-    "framework_seconds", "gpu", "gpu_profile", "host_seconds", "inputs_of", "issued_as", "kernels_of", "long_share",
-    "missing_op", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu", "on_sheet", "op_label",
-    "op_lines", "parameter_updates", "pause_seconds", "peak", "predict", "roofline_seconds", "scaled_fit",
-    "small_step_seconds",
-    "step_bounds", "table_seconds", "timeline", "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest",
-    "width", "with_weights",
+    "PUBLISHED", "Prediction", "PricedTrace", "Provenance", "Residence", "SIZES", "SOURCES", "STARTING", "Source",
+    "Span", "UPDATE", "VARIANT", "Work", "Z90", "amounts", "backed", "beside", "compute_parts", "copies_of_steps",
+    "copy_seconds", "cores_of", "covariance", "describe", "describe_step", "device_model", "distances", "doubt",
+    "estimated_profile", "family_of", "feature_names", "fitted_features", "floor_amounts", "floor_parts",
+    "foreign_family", "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_framework", "host_seconds",
+    "inputs_of", "issued_as", "kernels_of", "launches", "long_share", "missing_op", "named_profile",
+    "nearest_profile", "on_accelerator", "on_other_cpu", "on_sheet", "op_label", "op_lines", "parameter_updates",
+    "pause_seconds", "peak", "predict", "roofline_seconds", "scaled_fit", "small_step_seconds", "step_bounds",
+    "table_seconds", "timeline", "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest", "width",
+    "with_weights",
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from placer.errors import ProfileError, UnknownGPU
 from placer.pricing import timeline
 from placer.pricing.compiled import compiled_step
 from placer.pricing.contention import waiting_doubt
+from placer.pricing.copies import copy_seconds
 from placer.pricing.cost_model import CostModel
 from placer.pricing.device_memory import Residence, available_bytes, memory_elsewhere, needed_bytes
 from placer.pricing.families import family_of
@@ -278,10 +279,10 @@ def one_time_parts(
     parts = dict.fromkeys(("context", "libraries", "first_calls", "weights"), 0.0)
     away = residence.fitted_as.get(home, home)
     if here and home not in ("cpu", device) and away in profile.devices():
-        parts["weights"] += timeline.copy_seconds(trace.weight_sizes, profile.fit(away), "d2h", "pageable")
+        parts["weights"] += copy_seconds(trace.weight_sizes, profile.fit(away).rates, "d2h", "pageable")
     if device != "cpu":
         if not here or home != device:
-            parts["weights"] += timeline.copy_seconds(trace.weight_sizes, fit, "h2d", "pageable")
+            parts["weights"] += copy_seconds(trace.weight_sizes, fit.rates, "h2d", "pageable")
         if not here or not machine.has_context(device):
             parts["context"] = fit.rates.get("context_seconds", 0.0)
             parts["libraries"] = libraries_seconds(trace, fit.rates)

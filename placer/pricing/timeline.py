@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from placer.pricing.contention import waiting_seconds
+from placer.pricing.copies import copy_seconds
 from placer.pricing.describe import launches, updated_alone
 from placer.pricing.families.products import time_steps
 from placer.pricing.framework import framework_seconds
@@ -140,14 +141,6 @@ class Span:
     call: int = -1
 
 
-def copy_seconds(sizes: tuple[int, ...], fit: DeviceFit, direction: str, memory: str) -> float:
-    """Seconds to copy tensors of ``sizes`` bytes: a cost per tensor plus a cost per byte."""
-    prefix = f"copy/{direction}/{memory}"
-    per_tensor = fit.rates.get(f"{prefix}/seconds_per_tensor", 0.0)
-    bandwidth = fit.rates.get(f"{prefix}/bytes_per_second", 0.0)
-    return sum(per_tensor + (size / bandwidth if bandwidth else 0.0) for size in sizes)
-
-
 def on_cpu(
     priced: PricedTrace, fit: DeviceFit, *, loading: Loading | None = None, spans: list[Span] | None = None
 ) -> StepTime:
@@ -232,9 +225,9 @@ def accelerator_schedule(
     inward = outward = 0.0
     if data != "device":
         memory = "pinned" if data == "pinned" else "pageable"
-        inward = copy_seconds(tuple(t.stored_bytes for t in trace.batch), fit, "h2d", memory)
+        inward = copy_seconds(tuple(t.stored_bytes for t in trace.batch), rates, "h2d", memory)
     if trace.mode == "infer" and not outputs_stay(data, outputs):
-        outward = copy_seconds(tuple(t.stored_bytes for t in trace.outputs), fit, "d2h", "pageable")
+        outward = copy_seconds(tuple(t.stored_bytes for t in trace.outputs), rates, "d2h", "pageable")
     if inward and data == "pinned":  # queued like a kernel: the host goes on
         issue = len(trace.batch) * rates.get("issue_seconds", 0.0)
         schedule.append(("copy in", -1, ScheduleItem(issue, inward)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,6 +15,7 @@ from simulated import profiler
 from simulated.clock import VirtualClock
 from simulated.device import DEVICE, Device, machine_with
 from simulated.entry_point import FLAG
+from simulated.spec import SPEC
 
 from placer.calibration import plan
 from placer.calibration.measuring import bench, recording
@@ -74,6 +76,18 @@ def calibrated_sim(tmp_path_factory: pytest.TempPathFactory) -> Profile:
         patch.setattr(plan, "PROPOSERS", few)
         DEVICE.forget_context()
         return calibrate(budget=BUDGET, devices=("sim",), path=path, progress=False, clock=clock)
+
+
+@pytest.fixture
+def with_its_host(calibrated_sim: Profile) -> Profile:
+    """The same, its host's costs as they are here: it runs no Python, which no real host is like."""
+    (fit,) = calibrated_sim.fits
+    seen: dict[str, list[float]] = {}
+    for sample in calibrated_sim.samples:
+        seen.setdefault(f"host/{sample.op}", []).append(sample.host_seconds)
+    issue = {name: statistics.median(seconds) for name, seconds in seen.items()}
+    framework = {"host": SPEC.issue, "host/view": SPEC.view, **issue}
+    return replace(calibrated_sim, fits=(replace(fit, framework=framework),))
 
 
 @pytest.fixture

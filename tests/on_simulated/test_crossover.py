@@ -68,7 +68,7 @@ def crossover(seconds: Callable[[int], float], cpu: Callable[[int], float]) -> f
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_where_both_really_take_the_same_the_prediction_is_near(
-    name: str, device: Device, calibrated_sim: Profile
+    name: str, device: Device, with_its_host: Profile
 ) -> None:
     """Of times, not of batch sizes: where those of the CPU grow slowly, a few microseconds are many rows."""
     network = NETWORKS[name]
@@ -79,7 +79,7 @@ def test_where_both_really_take_the_same_the_prediction_is_near(
             return measured(network, batch, "cpu")
 
     def predicted(batch: int) -> float:
-        return predict(trace(workload(network, batch)), calibrated_sim, devices=("sim",))["sim"].step_seconds
+        return predict(trace(workload(network, batch)), with_its_host, devices=("sim",))["sim"].step_seconds
 
     level = round(crossover(lambda batch: measured(network, batch, "sim"), cpu))
     assert predicted(level) == pytest.approx(cpu(level), rel=0.15)
@@ -88,10 +88,10 @@ def test_where_both_really_take_the_same_the_prediction_is_near(
 @pytest.mark.parametrize("data", ["host", "pinned", "device"])
 @pytest.mark.parametrize("batch", [16, 2048])
 def test_steps_are_predicted_wherever_batches_live(
-    batch: int, data: str, device: Device, calibrated_sim: Profile
+    batch: int, data: str, device: Device, with_its_host: Profile
 ) -> None:
     """A step that waits for the host and one that waits for the device."""
     network = NETWORKS["mlp"]
     traced = trace(workload(network, batch, data))
-    predicted = predict(traced, calibrated_sim, devices=("sim",), data=data)["sim"]
+    predicted = predict(traced, with_its_host, devices=("sim",), data=data)["sim"]
     assert predicted.step_seconds == pytest.approx(measured(network, batch, "sim", data), rel=0.15)

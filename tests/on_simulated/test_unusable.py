@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,10 @@ def test_a_device_that_breaks_ends_at_once_and_what_was_measured_is_kept(
     found = calibrate(budget=1.0, devices=("sim",), path=path, progress=False, clock=DEVICE.clock)
     assert breaking.done == 12
     assert found.devices() == ("sim",)
-    assert f"sim worked no more after 12 probes, which are kept: {ILLEGAL}" in found.warnings
+    told = re.compile(rf"sim worked no more after (\d+) probes, which are kept: {ILLEGAL}")
+    kept = [int(match[1]) for match in map(told.fullmatch, found.warnings) if match]
+    assert len(kept) == 1
+    assert kept[0] > 12  # the fixed networks are counted too
     assert found.unusable == {}
     assert emptied
     assert device.memory.used <= used

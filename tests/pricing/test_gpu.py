@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -370,7 +371,7 @@ def test_every_gpu_has_what_the_timeline_reads_and_copies_no_faster_than_its_lin
     lane = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.56e9}  # bytes per second, after encoding
     for sheet in gpus().values():
         rates, framework = published_host(sheet, None)
-        assert all(0.0 < framework[f"host/{family}"] < 1e-3 for family in FAMILIES)
+        assert all(0.0 < framework.get(f"host/{family}", framework["host"]) < 1e-3 for family in FAMILIES)
         for name in ("launch_seconds", "sync_seconds", "issue_seconds", "context_seconds", "first_call_seconds"):
             assert 0.0 < rates[name] < 10.0, (sheet.name, name)
         for direction in ("h2d", "d2h"):
@@ -393,14 +394,14 @@ def test_copies_depend_on_generation_lanes_and_kind_of_link() -> None:
     assert copy_rates(find_gpu("AGX Orin"))[start] < copy_rates(find_gpu("T4"))[start]  # shared memory
 
 
-@pytest.mark.parametrize(("times", "scale"), [(1.5, 1.5), (0.75, 0.75), (100.0, 2.0), (0.001, 0.5)])
-def test_a_slower_cpu_issues_more_slowly_within_bounds(times: float, scale: float) -> None:
+@pytest.mark.parametrize("times", [1.0, 0.5, 4.0])
+def test_half_of_what_a_cpu_dispatches_more_slowly_is_its_hosts_pace(times: float) -> None:
     t4 = find_gpu("T4")
     rates, framework = published_host(t4, None)
     own = {"step": 3e-6, "autograd_node": 1e-6, "host": 1.0, "not a coefficient": 1.0}
     cpu = replace(device(dispatch_seconds=times * REFERENCE_DISPATCH), framework=own)
     scaled_rates, scaled = published_host(t4, cpu)
-    assert (scaled.pop("step"), scaled.pop("autograd_node")) == (3e-6, 1e-6)  # between the ops it is the CPU's own
-    assert scaled == {name: pytest.approx(scale * v) for name, v in framework.items() if name.startswith("host")}
+    pace = math.sqrt(times)
+    assert scaled == {name: pytest.approx(pace * cost) for name, cost in framework.items()}
     assert {name for name in framework if not name.startswith("host")} <= set(LEARNT)
-    assert scaled_rates == {**rates, "issue_seconds": pytest.approx(scale * rates["issue_seconds"])}
+    assert scaled_rates == {**rates, "issue_seconds": pytest.approx(pace * rates["issue_seconds"])}

@@ -2,135 +2,127 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from placer.calibration.benchmarks.fixed import PACE
 from placer.calibration.fitting.accelerator import (
-    LEAST_UPDATES,
+    LEAST_SHOWING,
+    MOMENT,
+    OF_STEP,
+    PUT_DOWN_TO_MOMENT,
     contradictions,
     fit_accelerator,
-    issue_seconds,
     kernel_counts,
+    with_copies,
 )
 from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.errors import ProfileError
 from placer.pricing import (
     PUBLISHED,
     CostModel,
+    copy_seconds,
     device_model,
     feature_names,
     framework_seconds,
+    host_framework,
     host_seconds,
-    kernels_of,
 )
+from placer.profile import DeviceFit
 
 from .made_up import RATES, steps
 
-ISSUE, PACE = 3e-6, 1.5
 DEVICE_RATES = {**RATES, "launch_seconds": 4e-6, "sync_seconds": 6e-6, "issue_seconds": 2e-6}
-#: What a CPU's fit has found, which holds for the host of an accelerator but for its pace.
-ON_CPU = {"step": 2e-5, "forward_op": 4e-6, "python_call": 3e-6, "training_step": 5e-5}
+HOST = host_framework()
 
 
-def host_bound(count: int, seed: int) -> list[StepObservation]:
-    """Steps whose kernels take next to nothing, by a host that is ``PACE`` times as slow as on the CPU."""
+def host_bound(count: int, seed: int, pace: float, family: str = "network") -> list[StepObservation]:
+    """Steps whose kernels take next to nothing, by a host that takes ``pace`` times the costs that come with placer."""
     random = np.random.default_rng(seed)
     found = []
     for step in steps(count, seed):
-        ops = tuple(replace(op, seconds=1e-7, host_seconds=ISSUE) for op in step.ops)
-        seconds = sum(ISSUE * op.count for op in ops) + PACE * framework_seconds(step.counts, ON_CPU)
+        ops = tuple(replace(op, seconds=1e-7) for op in step.ops)
+        host = sum(host_seconds(op.work(), HOST) * op.count for op in ops) + framework_seconds(step.counts, HOST)
+        seconds = pace * host * float(np.exp(random.normal(0, 0.02)))
         seconds += DEVICE_RATES["launch_seconds"] + DEVICE_RATES["sync_seconds"]
-        found.append(replace(step, device="made-up", ops=ops, seconds=seconds * float(np.exp(random.normal(0, 0.02)))))
+        found.append(replace(step, device="made-up", family=family, ops=ops, seconds=seconds))
     return found
 
 
-def between_ops(count: int, host: dict[str, float] | None) -> dict[str, float]:
-    fit = fit_accelerator(host_bound(count, 5), DEVICE_RATES, device="made-up", threads=2, host=host)
-    return {name: cost for name, cost in fit.framework.items() if not name.startswith("host")}
+def fitted(observed: list[StepObservation]) -> DeviceFit:
+    return fit_accelerator(observed, DEVICE_RATES, device="made-up", threads=2)
 
 
-def test_many_steps_show_what_the_host_does_between_ops() -> None:
-    seen = ("step", "forward_op", "python_call")
-    assert between_ops(200, None) == {name: pytest.approx(PACE * ON_CPU[name], rel=0.15) for name in seen}
-    assert between_ops(5, None) == {}  # too few show nothing by themselves
-    # A clock that stands still between the ops is not taken for a CPU's costs.
-    assert max(between_ops(200, {name: 1e3 * cost for name, cost in ON_CPU.items()}).values()) < 1e-4
+@pytest.mark.parametrize("pace", [0.4, 2.0])
+def test_steps_that_wait_for_the_host_tell_its_pace_but_for_what_is_the_moments(pace: float) -> None:
+    found = fitted(host_bound(60, 5, pace)).framework
+    told = math.exp(math.copysign(abs(math.log(pace)) - PUT_DOWN_TO_MOMENT, math.log(pace)))
+    for name in ("step", "host/matmul", "host/elementwise", "host_update/optimizer", "host"):
+        assert found[name] == pytest.approx(told * HOST[name], rel=0.05)
 
 
-def updated(optimizer: str, whole: float, each: float, *sizes: int, fused: bool = False) -> list[StepObservation]:
-    """Probes of equal tensors, whose update is divided evenly among them."""
-    features = [0.0] * (2 + len(feature_names("optimizer")))
-    features[2 + feature_names("optimizer").index("fused")] = float(fused)
-    found = []
-    for tensors in sizes:
-        host, name = whole / tensors + each, f"optimizer::{optimizer}"
-        op = OpObservation("optimizer", name, "float32", tuple(features), 1e-6, host, 0.0, tensors)
-        found.append(StepObservation("made-up", 2, "optimizer", f"{tensors}", 1e-3, 0.0, {}, (op,)))
-    return found
+def test_a_pace_near_the_usual_one_is_the_usual_one() -> None:
+    assert fitted(host_bound(60, 5, 1.05)).framework["host"] == pytest.approx(HOST["host"])
 
 
-def test_an_update_takes_the_host_a_time_of_its_own_and_one_per_tensor() -> None:
-    adam, sgd = updated("Adam", 9e-5, 2e-6, 1, 4, 9, 60), updated("SGD", 3e-5, 1e-6, 2, 30)
-    assert len(adam) >= LEAST_UPDATES > len(sgd)
-    found = issue_seconds([*adam, *sgd, *updated("Adam", 1e-5, 1e-7, 1, 4, 9, 60, fused=True)])
-    assert found["host_update/optimizer::Adam"] == pytest.approx(9e-5)
-    assert found["host/optimizer::Adam"] == pytest.approx(2e-6)
-    assert found["host_update/optimizer::Adam.fused"] == pytest.approx(1e-5)
-    assert 3e-5 < found["host_update/optimizer"] < 9e-5
-    assert "host" not in found
-    # An optimizer of few probes is known by its ops: in torch 2.6 to 2.13 SGD is one over all tensors, Adam seven.
-    found = issue_seconds(updated("SGD", 1e-5, 1e-7, 1, 4, 9, 60))
-    assert found["host_update/optimizer::Adam"] == pytest.approx(7e-5)
-    assert found["host/optimizer::Adam"] == pytest.approx(7e-7)
-    # A network's tensors differ.
-    assert issue_seconds([replace(step, family="network") for step in adam]) == {}
+def test_steps_that_wait_for_the_device_and_few_steps_tell_no_pace() -> None:
+    waiting = [
+        replace(step, ops=tuple(replace(op, seconds=0.9 * step.seconds) for op in step.ops))
+        for step in host_bound(60, 5, 3.0)
+    ]
+    for some in (waiting, host_bound(LEAST_SHOWING - 1, 5, 3.0)):
+        assert fitted(some).framework["host"] == HOST["host"]
 
 
-def ran(op: str, host: float, device: float, step: float, kernels: float = 1.0) -> StepObservation:
+def test_fixed_networks_tell_the_pace_and_their_rounds_how_it_changes() -> None:
+    generated = host_bound(60, 5, 3.0)
+    rounds = [step for pace in (1.8, 2.0, 2.5) for step in host_bound(20, 7, pace, family=PACE)]
+    found = fitted([*generated, *rounds])
+    told = math.exp(math.log(2.0) - PUT_DOWN_TO_MOMENT)
+    assert found.framework["host"] == pytest.approx(told * HOST["host"], rel=0.05)
+    steady = fitted([*generated, *(step for _ in range(3) for step in host_bound(20, 7, 2.0, family=PACE))])
+    assert steady.interval["host"] == pytest.approx(MOMENT, rel=0.01)
+    changes = math.hypot(MOMENT, np.std([math.log(1.8), math.log(2.0), math.log(2.5)], ddof=1))
+    assert found.interval["host"] == pytest.approx(changes, rel=0.1)
+
+
+def test_fixed_networks_that_differ_from_the_costs_widen_the_interval() -> None:
+    paces = np.exp(np.random.default_rng(1).normal(0.0, 0.8, 20)).tolist()
+    apart = [host_bound(20, 7, pace, family=PACE)[i] for i, pace in enumerate(paces)]
+    assert fitted(host_bound(20, 7, 1.0, family=PACE)).interval["base"] == OF_STEP
+    assert fitted(apart).interval["base"] > 2 * OF_STEP
+
+
+def ran(op: str, kernels: float) -> StepObservation:
     """A step of one op."""
     features = (0.0,) * (2 + len(feature_names("indexing")))
-    one = OpObservation("indexing", op, "float32", features, device, host, 0.0, 1, kernels)
-    return StepObservation("made-up", 2, "indexing", op, step, 0.0, {}, (one,))
+    one = OpObservation("indexing", op, "float32", features, 1e-6, 5e-6, 0.0, 1, kernels)
+    return StepObservation("made-up", 2, "indexing", op, 1e-4, 0.0, {}, (one,))
 
 
-def test_steps_that_wait_for_the_host_tell_what_issuing_takes_and_waits_do_not() -> None:
-    """Under the device's shadow, what recording adds does not show and is taken off all the same."""
-    hidden = [ran("aten::gather", 1e-6, 9e-5, 1e-4), ran("aten::take", 2e-6, 9e-5, 1e-4)] * 3
-    shown = [ran("aten::gather", 5e-6, 1e-6, 1e-4)]
-    found = issue_seconds([*hidden, *shown])
-    assert found["host/aten::gather"] == found["host"] == 5e-6
-    assert found["host/aten::take"] == 2e-6  # seen in no other steps
-    reads = [ran(op, 9e-4, 1e-6, 1e-3) for op in ("aten::nonzero", "aten::masked_select", "aten::index.mask")]
-    assert issue_seconds([*shown, *reads]) == issue_seconds(shown)  # pricing adds the wait inside such an op
-    counted = [ran("aten::gather", 5e-6, 1e-6, 1e-4, kernels) for kernels in (2.0, 0.0, 2.0, 3.0)]
-    assert kernel_counts([*counted, ran("aten::take", 5e-6, 1e-6, 1e-4, 0.0)]) == {"kernels/aten::gather": 2.0}
+def test_the_kernels_of_an_op_are_those_of_most_of_its_calls() -> None:
+    counted = [ran("aten::gather", kernels) for kernels in (2.0, 0.0, 2.0, 3.0)]
+    assert kernel_counts([*counted, ran("aten::take", 0.0)]) == {"kernels/aten::gather": 2.0}
 
 
-def recurrent(op: str, kernels: float, host: float) -> StepObservation:
-    """A step of one recurrent op."""
-    features = (0.0,) * (2 + len(feature_names("recurrent")))
-    one = OpObservation("recurrent", op, "float32", features, 1e-4, host, 0.0, 1, kernels)
-    return StepObservation("made-up", 2, "recurrent", op, 1e-2, 0.0, {}, (one,))
-
-
-def test_a_recurrent_op_takes_the_host_a_call_and_a_time_for_each_kernel() -> None:
-    """Neither the middle of a few layers nor a least squares of their ratios: one that is far off moves nothing."""
-    some = [recurrent("aten::gru", k, 2e-4 + 1e-5 * k) for k in (3.0, 6.0, 18.0, 70.0, 400.0)]
-    odd = recurrent("aten::lstm", 70.0, 9e-3)
-    backward = [recurrent("aten::gru_backward", k, 6e-4 + 2e-5 * k) for k in (10.0, 20.0, 80.0, 500.0)]
-    found = issue_seconds([*some, odd, *backward, recurrent("aten::gru_cell", 4.0, 5e-5)])
-    for op in ("aten::gru", "aten::lstm"):
-        assert found[f"host/{op}"] == pytest.approx(2e-4, rel=0.15)
-        assert found[f"host_kernel/{op}"] == pytest.approx(1e-5, rel=0.15)
-    assert found["host/aten::gru_backward"] == pytest.approx(6e-4, rel=0.01)
-    assert found["host/aten::gru_cell"] == 5e-5
-    assert "host_kernel/aten::gru_cell" not in found
-    work = replace(some[0].ops[0].work(), sizes=(20.0, 4.0, 8.0, 512.0, 1.0, *some[0].ops[0].work().sizes[5:]))
-    assert host_seconds(work, found) == pytest.approx(2e-4 + 43e-5, rel=0.15)  # two kernels for each of 20 time steps
-    assert kernels_of(work, found) == 43.0
-    assert "host_kernel/aten::gru" not in issue_seconds(some[:3])  # too few
+def test_copies_of_a_warm_buffer_are_brought_to_those_of_a_step() -> None:
+    warm = {
+        f"copy/{way}/pageable/{what}": value
+        for way in ("h2d", "d2h")
+        for what, value in (("seconds_per_tensor", 1e-5), ("bytes_per_second", 2e10))
+    }
+    found = with_copies(warm)
+    assert warm.items() < found.items()
+    for way in ("h2d", "d2h"):
+        for size in (4 << 10, 1 << 20, 64 << 20):
+            assert copy_seconds([size], found, way, "pageable") > copy_seconds([size], warm, way, "pageable")
+    fresh, other = (copy_seconds([64 << 20], found, way, "pageable") for way in ("d2h", "h2d"))
+    assert fresh > 3 * other
+    assert with_copies(found) == found  # copies that were measured stay
+    assert with_copies(DEVICE_RATES) == DEVICE_RATES
 
 
 def on_t4(factor: float) -> list[StepObservation]:
