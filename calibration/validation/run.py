@@ -20,7 +20,7 @@ from placer import machine
 from placer.calibration.measuring.op_record import REGION
 from placer.calibration.measuring.timing import Clock
 from placer.calibration.suite import Entry, accelerator_entries, entries
-from placer.calibration.validation import record
+from placer.calibration.validation import record, recorded
 from placer.calibration.validation.cells import Effort, cells_of, measured_cells, predicted_cells, unpredicted
 from placer.calibration.validation.held_out import held_out_entries, networks_of
 from placer.calibration.validation.record import Cell, Report
@@ -31,7 +31,7 @@ from placer.errors import CalibrationError, ProfileMissing
 from placer.machine import MeasuredSpeeds
 from placer.pricing import beside, named_profile, nearest_profile, on_other_cpu, small_step_seconds
 from placer.printable import printable_text
-from placer.profile import DeviceFit, Profile, find_gpu, load, stale_fields
+from placer.profile import DeviceFit, Profile, find_gpu, load, shipped, stale_fields
 from placer.units import format_seconds
 from placer.workload import same_randomness
 
@@ -51,20 +51,25 @@ def main(
 ) -> int:  # fmt: skip
     """Measure (or, with ``against``, replay a record) and print the tables.
 
-    ``suite`` None is ``quick`` when measuring, and every cell of the record when replaying. ``threads`` are the numbers
-    of CPU threads to run with (None: as the process has now) or, when replaying, those of the cells to keep. With
-    ``estimate`` the CPU's predictions are those of before a calibration, from another class of CPU. ``what_if`` names
-    GPUs of the catalog that the reference systems are priced on too (empty: those of ``what_if_tables``). Returns the
-    exit code: 0, or 1 if not one cell has both a prediction and a measurement. Raises the errors of ``placer.errors``
-    and ValueError for an argument that is not accepted.
+    ``against`` is a record's file, or the folder that has it as ``measurements.json``. ``suite`` None is ``quick`` when
+    measuring, and every cell of the record when replaying. ``threads`` are the numbers of CPU threads to run with
+    (None: as the process has now) or, when replaying, those of the cells to keep. With ``estimate`` the CPU's
+    predictions are those of before a calibration, from another class of CPU: of the machine of ``profile``, else of the
+    record's, else of this one. ``what_if`` names GPUs of the catalog that the reference systems are priced on too
+    (empty: those of ``what_if_tables``). Returns the exit code: 0, or 1 if not one cell has both a prediction and a
+    measurement. Raises the errors of ``placer.errors`` and ValueError for an argument that is not accepted.
     """
     check_what_if(what_if, suite, against)
     for name in what_if or ():
         find_gpu(name)  # refused before anything is measured
     written = None if output is None else Path(output)
     if against is not None:
-        past = record.load(Path(against))
-        chosen = _estimate(profile) if estimate else _profile_for(past, Path(against), profile)
+        path = recorded.measurements_of(Path(against))
+        past = record.load(path)
+        if estimate:
+            chosen = _estimate(profile_of_record(past, path) if profile is None else profile)
+        else:
+            chosen = _profile_for(past, path, profile)
         report = replay(_kept(past, suite, threads), chosen, progress=say)
         if written is not None:
             record.save(report, written)
@@ -115,14 +120,19 @@ def _profile_for(past: Report, path: Path, source: Profile | str | Path | None) 
 def profile_of_record(report: Report, path: Path) -> Profile:
     """The profile to predict a record with where none is named: the one it names, if it lies beside it in a file.
 
-    Else this machine's; where there is none, the shipped one of the class of CPU nearest to the record's. Raises
-    ProfileError where a profile cannot be read.
+    Else what is fitted to the journal beside it; else the shipped one it names; else this machine's. Where there is
+    none, the shipped one of the class of CPU nearest to the record's. Raises ProfileError where a profile cannot be
+    read, CalibrationError where a journal cannot be fitted.
     """
-    beside_it = path.parent / report.profile.rpartition(" of ")[0]
-    if beside_it.is_file():
-        found = load(beside_it)
-        if profile_title(found) == report.profile:
-            return found
+    name = report.profile.rpartition(" of ")[0]
+    kept = recorded.kept_profile(path.parent, name)
+    if kept is not None and profile_title(kept) == report.profile:
+        return kept
+    journal = recorded.journal_in(path.parent)
+    if journal is not None:
+        return replace(recorded.fitted(journal), name=f"fit of {journal.name}")
+    if name in shipped():
+        return load(name)
     try:
         return load(None)
     except ProfileMissing:
@@ -131,14 +141,15 @@ def profile_of_record(report: Report, path: Path) -> Profile:
 
 def profile_title(profile: Profile) -> str:
     """Which profile this is: two calibrations never share it. Records travel, so a file goes without its folders."""
-    return f"{Path(profile.name).name or 'in memory'} of {profile.created}"
+    return f"{Path(profile.name).name.removesuffix(recorded.PACKED) or 'in memory'} of {profile.created}"
 
 
 def _estimate(source: Profile | str | Path | None) -> Profile:
     """The estimate for a calibrated machine's CPU, or for this one's (None), from another class of machine.
 
     Of a calibrated machine the speed probe is what its calibration says of the same work. This one is probed, with the
-    threads that the process has. Raises ProfileError.
+    threads that the process has. Raises ProfileError, and CalibrationError for a machine of which one core is not
+    known.
     """
     profile = None if source is None else _loaded(source)
     facts = machine.fingerprint() if profile is None else profile.fingerprint
@@ -151,7 +162,17 @@ def _estimate(source: Profile | str | Path | None) -> Profile:
 
 
 def _speeds_of(profile: Profile, threads: int) -> MeasuredSpeeds:
-    """What the speed probe would find on a calibrated machine, by its calibration."""
+    """What the speed probe would find on a calibrated machine, by its calibration.
+
+    Raises CalibrationError where that has not measured one core.
+    """
+    calibrated = profile.threads("cpu")
+    if 1 not in calibrated:
+        there = ", ".join(map(str, calibrated)) or "no"
+        raise CalibrationError(
+            f"--estimate needs the speed of one core, and {profile_title(profile)} has the CPU with {there} threads "
+            "only: run placer calibrate --device cpu --output FILE on that machine, and give --profile FILE"
+        )
     rates, core = (profile.fit("cpu", count).rates for count in (threads, 1))
     return MeasuredSpeeds(
         threads=threads, small_step_seconds=small_step_seconds(profile, threads),

@@ -21,6 +21,7 @@ from placer.profile.profile import (
 )
 from placer.profile.regular import open_regular, read_regular
 from placer.profile.store import (
+    SUFFIXES,
     check_name,
     check_source,
     check_target,
@@ -41,7 +42,7 @@ from placer.profile.store import (
 
 __all__ = [
     "Cores", "CpuSheet", "DataSheet", "DeviceFit", "FamilyFit", "OLDEST_SCHEMA", "PUBLISHED_MPS",
-    "Profile", "SAME_CLASS_WITHIN", "SCHEMA", "Sample", "changed_fields", "check_fresh", "check_name",
+    "Profile", "SAME_CLASS_WITHIN", "SCHEMA", "SUFFIXES", "Sample", "changed_fields", "check_fresh", "check_name",
     "check_source", "check_target", "cpus", "data_home", "default_path", "default_threads",
     "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported", "knowledge", "load",
     "load_cached", "locate", "memory_of", "named_cores", "named_path", "open_regular", "profiles_folder",
