@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 #: The machine profile every shown figure comes from, relative to the checkout.
-RECORD = "calibration/records/cpu-2-core/profile.json"
+RECORD = "calibration/records/cpu-2-core/profile.json.xz"
 BLOCK = re.compile(r"^```console\n\$ (?P<command>placer [^\n]*)\n(?P<output>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 #: The note that this machine is not the record's: it depends on who runs this script.

@@ -1,8 +1,8 @@
 """What predicts a record: its calibration, which is kept as a journal and fitted by the code as it is.
 
-A fit would be of the code of its day. So a record's folder has ``calibration.journal.xz`` in place of a profile. Fitting
-it takes 10 to 20 seconds; the result is kept in placer's data folder until the journal or the code changes. Records that
-are older than journals have the profile itself, packed (``profile.json.xz``).
+A fit would be of the code of its day. So a record's folder has ``calibration.journal.xz`` in place of a profile.
+Fitting it takes 10 to 20 seconds; the result is kept in placer's data folder until the journal or the code changes.
+Records that are older than journals have the profile itself, packed (``profile.json.xz``).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import json
 import lzma
 import tempfile
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -45,6 +46,15 @@ def journal_in(folder: Path) -> Path | None:
     return next((path for path in (folder / (JOURNAL + PACKED), folder / JOURNAL) if path.is_file()), None)
 
 
+def own_fit(folder: Path) -> Profile | None:
+    """What the code as it is fits to the journal of a record's calibration; None where the record has none.
+
+    Raises CalibrationError where it holds too little or is no journal.
+    """
+    journal = journal_in(folder)
+    return None if journal is None else replace(fitted(journal), name=f"fit of {journal.name}")
+
+
 def kept_profile(folder: Path, name: str) -> Profile | None:
     """The profile of that file name that lies in a record's folder, packed or not; None where there is none.
 
@@ -58,7 +68,7 @@ def kept_profile(folder: Path, name: str) -> Profile | None:
 def pack(journal: Path) -> Path:
     """Replace a complete journal by its packed form, and say where that is."""
     packed = journal.with_name(journal.name + PACKED)
-    replace_file(packed, lzma.compress(journal.read_bytes(), preset=9 | lzma.PRESET_EXTREME))
+    replace_file(packed, lzma.compress(journal.read_bytes(), preset=9))
     journal.unlink()
     return packed
 
@@ -91,7 +101,7 @@ def code_digest() -> str:
     """What names the code and the tables of placer, and the versions of the packages that a fit depends on."""
     digest = hashlib.sha256(" ".join(f"{name} {version(name)}" for name in _PACKAGES).encode())
     for package in (placer, calibration):
-        root = Path(str(package.__file__)).resolve().parent  # of the files themselves, where a folder of links stands in
+        root = Path(str(package.__file__)).resolve().parent  # of the files themselves, not of links to them
         for path in sorted(path for path in root.rglob("*") if path.suffix in _SUFFIXES):
             if "records" not in path.relative_to(root).parts:
                 digest.update(path.relative_to(root).as_posix().encode())

@@ -39,9 +39,11 @@ from placer.workload import same_randomness
 Progress = Callable[[str], None]
 #: Seconds spent measuring one cell on each visit, unless three of its steps take longer.
 SECONDS_PER_CELL = 0.5
-#: The same, and the times that a whole suite is gone through: a machine that shares its cores is another one some
-#: minutes later, and what is predicted is its usual self. The quick suite has to end within a minute.
-THOROUGH, QUICK = (SECONDS_PER_CELL, 3), (0.8, 1)
+#: The times that a whole suite is gone through: a machine that shares its cores is another one some minutes later, and
+#: what is predicted is its usual self. Nobody can tell a prediction's error from the machine's own without them.
+VISITS = 3
+#: Seconds of a cell on a visit, where the suite has to end within a minute.
+QUICK_SECONDS_PER_CELL = 0.27
 
 
 def main(
@@ -78,10 +80,10 @@ def main(
         stale = stale_fields(chosen, machine.fingerprint())
         if stale:
             say(f"warning: the profile is stale ({'; '.join(stale)}); run: placer calibrate")
-        seconds, visits = QUICK if suite in (None, "quick") else THOROUGH
+        seconds = QUICK_SECONDS_PER_CELL if suite in (None, "quick") else SECONDS_PER_CELL
         report = validate(
             networks_of(suite or "quick"), chosen, _usable(chosen), threads=threads, progress=say,
-            output=written, time_limit_per_cell=seconds, visits=visits,
+            output=written, time_limit_per_cell=seconds, visits=VISITS,
         )  # fmt: skip
     tables = () if what_if is None else tuple(what_if_tables(report, chosen, what_if, say))
     render(report, sys.stdout, tables)
@@ -128,9 +130,9 @@ def profile_of_record(report: Report, path: Path) -> Profile:
     kept = recorded.kept_profile(path.parent, name)
     if kept is not None and profile_title(kept) == report.profile:
         return kept
-    journal = recorded.journal_in(path.parent)
-    if journal is not None:
-        return replace(recorded.fitted(journal), name=f"fit of {journal.name}")
+    own = recorded.own_fit(path.parent)
+    if own is not None:
+        return own
     if name in shipped():
         return load(name)
     try:
@@ -222,14 +224,16 @@ def replay(report: Report, profile: Profile, *, progress: Progress = lambda _: N
 def validate(
     networks: Sequence[Entry], profile: Profile, devices: Sequence[str], *, threads: Sequence[int] | None = None,
     progress: Progress = lambda _: None, clock: Clock = time.perf_counter, output: Path | None = None, rounds: int = 5,
-    time_limit_per_cell: float = SECONDS_PER_CELL, visits: int = 1, deadline: float = math.inf, isolated: bool = True,
+    time_limit_per_cell: float = SECONDS_PER_CELL, visits: int = 1, first_visit: int = 0, deadline: float = math.inf,
+    isolated: bool = True,
 ) -> Report:  # fmt: skip
     """Predict and measure every cell: network x batch x mode x device x number of CPU threads.
 
     ``threads`` is the CPU thread counts to run with (None: as the process has now); they are restored at the end. With
     ``output`` the record is written after every network, and a run that finds the record of an earlier one there only
     measures what is not in it; cells that failed are tried again. Predictions always come from ``profile``, and are
-    made before anything is measured. The suite is gone through ``visits`` times. No network is begun once ``clock()``
+    made before anything is measured. The suite is gone through until every cell has so many ``visits``, beginning with
+    ``first_visit``, counted from 0: only cells with that many are visited then. No network is begun once ``clock()``
     has passed ``deadline``: the next run goes on. ``isolated``: the baseline of ops timed alone is measured too.
 
     Raises CalibrationError if ``output`` was measured on another machine, or cannot be read or written.
@@ -241,7 +245,7 @@ def validate(
     of = len(networks)
     try:
         with same_randomness(devices):
-            for visit in range(visits):
+            for visit in range(first_visit, visits):
                 for number, entry in enumerate(networks, 1):
                     if clock() >= deadline:
                         progress(f"out of time: {of - number + 1} networks are left for the next run")

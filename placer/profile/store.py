@@ -126,9 +126,9 @@ def load(source: str | os.PathLike[str] | None = None, *, samples: bool = True) 
     """Read a profile: this machine's (None), a file, or one imported or shipped under a name.
 
     A string is a path when it ends in ``.json`` or ``.json.xz`` or holds a path separator, else a name; the user's own
-    profiles come before shipped ones. Staleness is not checked: see ``stale_fields``. Without ``samples`` they are left out, which
-    takes less than half of the time. Raises ProfileMissing, ProfileDamaged,
-    ProfileTooNew, ProfileTooOld, or ProfileError if the file cannot be read.
+    profiles come before shipped ones. Staleness is not checked: see ``stale_fields``. Without ``samples`` they are left
+    out, which takes less than half of the time. Raises ProfileMissing, ProfileDamaged, ProfileTooNew, ProfileTooOld, or
+    ProfileError if the file cannot be read.
     """
     path, label = locate(source)
     try:
