@@ -76,9 +76,9 @@ def _visits(cells: Sequence[Cell]) -> Iterator[str]:
     several = sum(count for visits, count in counts.items() if visits > 1)
     once = counts.total() - several
     if several:
-        yield f"{several} cells were visited {max(counts)} times: repeats compare the last visit with the first"
+        yield f"{several} cells visited {max(counts)} times: repeats are of the last and the first"
     if once:
-        yield f"{once} cells were visited once: repeats compare the halves of a visit, which are seconds apart"
+        yield f"{once} cells visited once: repeats are of its halves, seconds apart"
 
 
 def _beside(device: str, cells: Sequence[Cell]) -> Table:

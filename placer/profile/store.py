@@ -151,10 +151,14 @@ def _unpacked(data: bytes, path: Path) -> bytes:
         return data
     import lzma  # only here: some builds of Python are without it
 
+    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ)
     try:
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(data, MAX_BYTES + 1)
+        unpacked = unpacker.decompress(data, MAX_BYTES + 1)
+        if not unpacker.eof and len(unpacked) <= MAX_BYTES:
+            raise lzma.LZMAError("its end is missing")
     except lzma.LZMAError as error:
         raise ProfileDamaged(f"{path} is damaged: {error}; write a new one with: placer calibrate") from error
+    return unpacked
 
 
 def load_cached(source: Profile | str | os.PathLike[str] | None) -> Profile:

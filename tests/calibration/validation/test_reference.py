@@ -77,7 +77,7 @@ def test_the_choice_is_judged_where_both_sides_were_measured(
 
 @pytest.fixture(scope="module")
 def profile() -> Profile:
-    return load(RECORD / "reference_profile.json")
+    return load(RECORD / "reference_profile.json.xz")
 
 
 @pytest.fixture(scope="module")
