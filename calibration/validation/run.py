@@ -69,14 +69,14 @@ def main(
         path = recorded.measurements_of(Path(against))
         past = record.load(path)
         if estimate:
-            chosen = _estimate(profile_of_record(past, path) if profile is None else profile)
+            chosen = estimate_for(profile_of_record(past, path) if profile is None else profile)
         else:
-            chosen = _profile_for(past, path, profile)
+            chosen = profile_for(past, path, profile)
         report = replay(_kept(past, suite, threads), chosen, progress=say)
         if written is not None:
             record.save(report, written)
     else:
-        chosen = _estimate(profile) if estimate else _loaded(profile)
+        chosen = estimate_for(profile) if estimate else _loaded(profile)
         stale = stale_fields(chosen, machine.fingerprint())
         if stale:
             say(f"warning: the profile is stale ({'; '.join(stale)}); run: placer calibrate")
@@ -105,7 +105,7 @@ def _loaded(source: Profile | str | Path | None) -> Profile:
     return source if isinstance(source, Profile) else load(source)
 
 
-def _profile_for(past: Report, path: Path, source: Profile | str | Path | None) -> Profile:
+def profile_for(past: Report, path: Path, source: Profile | str | Path | None) -> Profile:
     """The profile to predict a record with. A GPU of the catalog is driven by the CPU of the record's own profile.
 
     Raises ProfileError.
@@ -146,7 +146,7 @@ def profile_title(profile: Profile) -> str:
     return f"{Path(profile.name).name.removesuffix(recorded.PACKED) or 'in memory'} of {profile.created}"
 
 
-def _estimate(source: Profile | str | Path | None) -> Profile:
+def estimate_for(source: Profile | str | Path | None) -> Profile:
     """The estimate for a calibrated machine's CPU, or for this one's (None), from another class of machine.
 
     Of a calibrated machine the speed probe is what its calibration says of the same work. This one is probed, with the
@@ -205,9 +205,7 @@ def _usable(profile: Profile) -> tuple[str, ...]:
 
 def replay(report: Report, profile: Profile, *, progress: Progress = lambda _: None) -> Report:
     """The same measurements beside the predictions of ``profile``; nothing is run."""
-    known = {entry.name: entry for entry in (*entries("full"), *accelerator_entries())}
-    if any(cell.network not in known for cell in report.cells):  # they take a second to draw
-        known |= {entry.name: entry for entry in held_out_entries()}
+    known = entries_of(report.cells)
     fresh: list[Cell] = []
     for network, cells in group_by(report.cells, lambda cell: cell.network).items():
         progress(f"{network}: {len(cells)} cells")
@@ -219,6 +217,14 @@ def replay(report: Report, profile: Profile, *, progress: Progress = lambda _: N
         else:
             fresh += predicted_cells(entry, cells, profile)
     return replace(report, cells=tuple(fresh), profile=profile_title(profile))
+
+
+def entries_of(cells: Sequence[Cell]) -> dict[str, Entry]:
+    """Every network of the suites by its name, those held out among them where a cell is of one."""
+    known = {entry.name: entry for entry in (*entries("full"), *accelerator_entries())}
+    if any(cell.network not in known for cell in cells):  # they take a second to draw
+        known |= {entry.name: entry for entry in held_out_entries()}
+    return known
 
 
 def validate(
