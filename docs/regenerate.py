@@ -3,7 +3,7 @@
 A fenced ``console`` block whose command names the record below shows what that command prints. Every figure in such a
 block comes from the record and from the code as it is now; nothing is measured here. A block whose last line is ``...``
 shows only the first lines: as many as it has. The figures of ``make soak`` come from ``docs/dev/reliability.json``.
-``docs/picture.py`` draws the picture.
+``docs/figures.py`` writes the figures that rest on records, ``docs/picture.py`` draws the picture.
 """
 
 from __future__ import annotations
@@ -92,8 +92,11 @@ def main(arguments: list[str]) -> int:
             print(page.relative_to(ROOT))
             if not arguments:
                 page.write_text(new, encoding="utf-8")
-    picture = subprocess.run([sys.executable, ROOT / "docs" / "picture.py", *arguments], check=False).returncode
-    return picture or int(bool(changed and arguments))
+    others = [
+        subprocess.run([sys.executable, ROOT / "docs" / script, *arguments], check=False).returncode
+        for script in ("picture.py", "figures.py")
+    ]
+    return max(*others, int(bool(changed and arguments)))
 
 
 if __name__ == "__main__":

@@ -45,10 +45,7 @@ def main() -> int:
     code = subprocess.run([*command, "--seconds", str(options.seconds)], env=process, check=False).returncode
     print(f"the run took {time.perf_counter() - begun:.0f} s", file=sys.stderr)
     for record in sorted((folder / "records").glob("*/measurements.json")):
-        replay = [
-            sys.executable, "-m", "placer", "validate", "--against", str(record), "--profile",
-            str(record.with_name("profile.json")),
-        ]  # fmt: skip
+        replay = [sys.executable, "-m", "placer", "validate", "--against", str(record.parent)]
         code = code or subprocess.run(replay, env=process, check=False).returncode
     return code
 

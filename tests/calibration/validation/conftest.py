@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
-
-from placer.calibration.validation import recorded
+from kept_fits import fits_are_kept
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _fits_are_kept(pytestconfig: pytest.Config) -> Iterator[None]:
-    """Fits lie in pytest's cache: a test's own data folder is empty, and a fit takes ten seconds."""
-    assert pytestconfig.cache is not None
-    folder = Path(pytestconfig.cache.mkdir("placer-fits"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recorded, "fits_folder", lambda: folder)
+def _fits(pytestconfig: pytest.Config) -> Iterator[None]:
+    with fits_are_kept(pytestconfig):
         yield
 
 

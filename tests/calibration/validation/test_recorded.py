@@ -13,7 +13,7 @@ from placer.errors import CalibrationError, ProfileDamaged
 from placer.profile import Profile
 
 RECORDS = Path(__file__).parents[3] / "calibration" / "records"
-JOURNAL = RECORDS / "nvidia-h200-16-core" / "calibration.journal.xz"
+JOURNAL = RECORDS / "nvidia-h200-16-core-second" / "calibration.journal.xz"
 
 
 def refused(*_: object, **__: object) -> Profile:

@@ -26,7 +26,7 @@ from .test_report import text_of
 RECORDS = Path(__file__).parents[3] / "calibration" / "records"
 FOLDER = RECORDS / "cpu-intel-avx512-2-core"
 #: A record with an accelerator, and what its profile is fitted to.
-ON_GPU, JOURNAL = RECORDS / "nvidia-h200-16-core", "calibration.journal.xz"
+ON_GPU, JOURNAL = RECORDS / "nvidia-h200-16-core-second", "calibration.journal.xz"
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
