@@ -83,6 +83,11 @@ def main(arguments: list[str]) -> int:
         raise SystemExit("usage: python docs/regenerate.py [--check]")
     if not (ROOT / RECORD).is_file():
         raise SystemExit(f"there is no {RECORD}: every figure in the documents comes from it")
+    # The figures come first: outputs quote how far off predictions usually are.
+    others = [
+        subprocess.run([sys.executable, ROOT / "docs" / script, *arguments], check=False).returncode
+        for script in ("figures.py", "picture.py")
+    ]
     changed = 0
     for page in pages():
         old = page.read_text(encoding="utf-8")
@@ -92,10 +97,6 @@ def main(arguments: list[str]) -> int:
             print(page.relative_to(ROOT))
             if not arguments:
                 page.write_text(new, encoding="utf-8")
-    others = [
-        subprocess.run([sys.executable, ROOT / "docs" / script, *arguments], check=False).returncode
-        for script in ("picture.py", "figures.py")
-    ]
     return max(*others, int(bool(changed and arguments)))
 
 

@@ -203,7 +203,7 @@ def test_the_record_is_there() -> None:
 
 
 def test_every_figure_in_an_output_names_its_record() -> None:
-    created = json.loads(RECORD.read_text(encoding="utf-8"))["created"] if RECORD.is_file() else ""
+    created = profile.load(RECORD).created if RECORD.is_file() else ""
     for page, body in everywhere("console", "text", ""):
         if not FIGURE.search(body):
             continue

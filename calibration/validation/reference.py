@@ -73,13 +73,12 @@ def reference_tables(cells: Sequence[Cell]) -> Iterator[Table | str]:
 
 
 def _counted(rows: Sequence[Row]) -> str:
-    """How many choices are right, and how many of the accounts' claims hold, where both devices were measured."""
+    """How many choices are right, and how many clear claims hold, where both devices were measured."""
     verdicts, claims = (Counter(row[COLUMNS.index(name)] for row in rows) for name in ("right", "as reported"))
-    verdicts.pop("-", None)
-    claims.pop("-", None)
+    clear = claims["yes"] + claims["tie"] + claims["no"]
     return (
-        f"choices: {verdicts['right']} of {verdicts.total()} right; the accounts' claims: {claims['yes']} of "
-        f"{claims.total()} hold here, {claims['tie']} came out as a tie, {claims['no']} the other way"
+        f"choices: {verdicts['right']} of {verdicts['right'] + verdicts['wrong']} right; the accounts' clear claims: "
+        f"{claims['yes']} of {clear} hold here, {claims['tie']} came out as a tie, {claims['no']} the other way"
     )
 
 
@@ -104,10 +103,14 @@ def _row(entry: Reference, case: Case, cpu: Cell | None, gpu: Cell | None) -> Ro
 
 
 def _holds(case: Case, first: str) -> str:
-    """Whether what finished first is what the account claims: yes, tie, no; ``-`` without a claim or a measurement."""
+    """Whether what finished first is what the account claims: yes, tie, no; ``-`` without a claim or a measurement.
+
+    A claim that is not a clear one is marked so.
+    """
     if not case.claim or first == "-":
         return "-"
-    return "yes" if first in case.claim else "tie" if first == "tie" else "no"
+    found = "yes" if first in case.claim else "tie" if first == "tie" else "no"
+    return f"{found} (not clear)" if case.doubt else found
 
 
 def _case(entry: Reference, case: Case) -> Row:

@@ -18,7 +18,7 @@ from simulated.entry_point import environment
 
 SCRIPT = Path(__file__).parents[2] / "calibration" / "records" / "measure_gpu.py"
 #: Enough for every part on a slow machine: starting a process takes some seconds of each.
-SECONDS = 200.0
+SECONDS = 260.0
 #: Small networks: of the reference, of the quick suite, and one in bfloat16.
 NETWORKS = ("actor_critic", "mlp_tabular_bfloat16", "mlp_tabular_large_batch")
 #: A device whose kernels the recorder shows, and loses, with an allocator's cache and all dtypes.

@@ -81,7 +81,7 @@ def test_right_choices_and_claims_that_hold_are_counted() -> None:
     cells += [cell("gru_training", 64, device, seconds, seconds) for device, seconds in (("cpu", 2e-3), ("cuda", 1e-3))]
     (counted,) = [item for item in reference_tables(cells) if isinstance(item, str)]
     assert counted == (
-        "choices: 1 of 2 right; the accounts' claims: 2 of 2 hold here, 0 came out as a tie, 0 the other way"
+        "choices: 1 of 2 right; the accounts' clear claims: 2 of 2 hold here, 0 came out as a tie, 0 the other way"
     )
 
 
