@@ -19,7 +19,6 @@ from pathlib import Path
 from filelock import FileLock
 
 import placer
-from placer import calibration
 from placer import profile as profiles
 from placer.calibration.build import build
 from placer.calibration.measuring.journal import Journal
@@ -100,8 +99,8 @@ def fits_folder() -> Path:
 def code_digest() -> str:
     """What names the code and the tables of placer, and the versions of the packages that a fit depends on."""
     digest = hashlib.sha256(" ".join(f"{name} {version(name)}" for name in _PACKAGES).encode())
-    for package in (placer, calibration):
-        root = Path(str(package.__file__)).resolve().parent  # of the files themselves, not of links to them
+    # Of the files themselves, not of links to them. ``calibration`` stands within placer where that is installed.
+    for root in (Path(placer.__file__).resolve().parent, Path(__file__).resolve().parents[1]):
         for path in sorted(path for path in root.rglob("*") if path.suffix in _SUFFIXES):
             if "records" not in path.relative_to(root).parts:
                 digest.update(path.relative_to(root).as_posix().encode())
