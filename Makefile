@@ -140,7 +140,7 @@ gpu: tree ## on a machine with an accelerator: measure what it alone can tell, i
 	$(GPU_PYTHON) $(CURDIR)/calibration/records/measure_gpu.py --folder $(CURDIR)/calibration/records $(GPU_ARGS)
 
 gpu-rehearsal: export PYTHONPATH := $(TREE)
-gpu-rehearsal: tree ## the same on a simulated accelerator, in about three minutes, into build/rehearsal
+gpu-rehearsal: tree ## the same on a simulated accelerator, in about four minutes, into build/rehearsal
 	rm -rf $(CURDIR)/build/rehearsal
 	cd $(TREE) && $(GPU_PYTHON) $(CURDIR)/tests/simulated/rehearsal.py $(CURDIR)/build/rehearsal $(REHEARSAL_ARGS)
 

@@ -25,7 +25,7 @@ from placer.workload import make_workload
 
 ROOT = Path(__file__).resolve().parent.parent
 #: The calibration that the CPU's times rest on, relative to the checkout, and its number of threads.
-RECORD, THREADS = "calibration/records/cpu-2-core/profile.json", 2
+RECORD, THREADS = "calibration/records/cpu-2-core/profile.json.xz", 2
 #: The catalog's name of the GPU, and the batch sizes.
 GPU, BATCHES = "T4", tuple(2**power for power in range(2, 11))
 

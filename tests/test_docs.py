@@ -161,6 +161,17 @@ def test_the_readme_has_the_figures_of_the_accuracy_page(records: tuple[accuracy
     assert f"| {cells[0]} | {cells[1]} |" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("begins", "records"), [
+    ("| GPU, from what others published |", accuracy.HOST_BOUND_GPU),
+    ("| GPU, after a calibration |", accuracy.CALIBRATED_GPU),
+])  # fmt: skip
+def test_the_readme_has_the_figures_of_each_gpu(begins: str, records: tuple[accuracy.Record, ...]) -> None:
+    columns = ([record.median for record in records], [record.most for record in records])
+    cells = [", ".join(f"{100 * share:.0f}" for share in shares) + " %" for shares in columns]
+    shown = " | ".join(re.sub(r", (\d+ %)$", r" and \1", cell) for cell in cells)
+    assert f"{begins} {shown} |" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 @cache
 def anchors(page: Path) -> set[str]:
     """As GitHub makes them from headings."""
@@ -192,7 +203,7 @@ def test_the_record_is_there() -> None:
 
 
 def test_every_figure_in_an_output_names_its_record() -> None:
-    created = json.loads(RECORD.read_text(encoding="utf-8"))["created"] if RECORD.is_file() else ""
+    created = profile.load(RECORD).created if RECORD.is_file() else ""
     for page, body in everywhere("console", "text", ""):
         if not FIGURE.search(body):
             continue

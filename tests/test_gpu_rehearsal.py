@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,8 @@ from typing import Any
 import pytest
 from simulated import backend
 
-from placer import profile
 from placer.calibration.measuring.journal import Journal
-from placer.calibration.validation import record
+from placer.calibration.validation import record, recorded
 
 SCRIPT = Path(__file__).parent / "simulated" / "rehearsal.py"
 
@@ -25,7 +25,9 @@ def read(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.skipif(not backend.supported(), reason="this torch takes no backend written in Python")
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(tmp_path: Path) -> None:
+def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(tmp_path)], capture_output=True, text=True, timeout=590, check=False
     )
@@ -34,7 +36,7 @@ def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(tmp_pa
     log = read(folder / "run.jsonl")
     assert [line["of"]["part"] for line in log] == [
         "environment", "calibrating", "cells_on_device", "cells_on_cpu", "cells_in_bfloat16", "recorded_steps",
-        "single_ops", "choose_cost",
+        "second_visit", "single_ops", "third_visit", "choose_cost",
     ]  # fmt: skip
     assert [line["error"] for line in log if "error" in line] == []
 
@@ -42,9 +44,13 @@ def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(tmp_pa
     assert {"sorting", "rows"} <= set(timed)
     assert all(line["isolated"] > 0.0 for line in timed.values() if line["of"]["what"] == "seconds")
 
-    found = profile.load(folder / "profile.json")
+    assert not list(folder.glob("profile*"))  # a record keeps what was observed
+    monkeypatch.setenv("PLACER_HOME", str(tmp_path / "home"))
+    found = recorded.fitted(folder / "calibration.journal.xz")
     assert "sim" in found.devices()
-    journal = Journal(folder / "profile.journal", found.fingerprint, existing=True)
+    unpacked = tmp_path / "unpacked.journal"
+    unpacked.write_bytes(lzma.decompress((folder / "calibration.journal.xz").read_bytes()))
+    journal = Journal(unpacked, found.fingerprint, existing=True)
     assert journal.timers["sim", 1] == "recorder"
     assert any(op.seconds for o in journal.of("sim", 1) for op in o.ops)
     cells = record.load(folder / "measurements.json").cells
@@ -53,6 +59,7 @@ def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(tmp_pa
         ("mlp_tabular_large_batch", "sim"),
     }  # fmt: skip
     assert all(cell.measured for cell in cells)
+    assert {len(cell.visits) for cell in cells} == {3}
     assert all(cell.predicted for cell in cells if cell.device == "sim")
     steps = {line["of"]["network"]: line for line in read(folder / "steps.jsonl")}
     assert all(line["launches"] and not line["lost"] for line in steps.values())

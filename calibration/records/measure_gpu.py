@@ -2,7 +2,8 @@
 
 Every part runs in a process of its own with a time of its own, the most valuable first, and writes what it finds as it
 goes. So a part that fails, hangs or breaks the device costs its own results only, and a second run goes on where the
-first one stopped. The recorder is used after the networks were timed: it makes every later launch slower.
+first one stopped. Each cell is visited three times, minutes apart. The recorder makes every later launch slower, in the
+process that has used it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ import torch
 
 import placer
 from placer import machine, profile
-from placer.calibration.build import build
 from placer.calibration.measuring import recording
 from placer.calibration.measuring.clocks import WARM, keep_busy
 from placer.calibration.measuring.faults import HungError, cause, check, release, run_limited, synchronizer, time_limit
@@ -36,13 +36,15 @@ from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.measuring.timing import Timer
 from placer.calibration.probing import Target
 from placer.calibration.progress import Progress
-from placer.calibration.runner import finished, measure_all
+from placer.calibration.runner import measure_all
 from placer.calibration.suite import Entry, accelerator_entries, entries
 from placer.calibration.validation.cells import build_model, cell_workload, cells_of
+from placer.calibration.validation.recorded import JOURNAL, MEASUREMENTS, PACKED, fitted, own_fit, pack
 from placer.calibration.validation.run import validate
-from placer.errors import CalibrationError, ProfileError
+from placer.errors import CalibrationError
 from placer.nest import tensors
 from placer.placement import synchronize
+from placer.profile import Profile
 
 #: Something to time or to record.
 Call = Callable[[], object]
@@ -50,11 +52,12 @@ Call = Callable[[], object]
 #: Seconds of a whole run; that starting a process, torch in it and a context takes; and after its time until a part is
 #: ended: it is in the middle of a network or a fit.
 SECONDS, STARTING, GRACE = 510.0, 5.0, 25.0
-PROFILE = "profile.json"
 #: Packages whose versions are noted.
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "nvidia-ml-py", "transformers", "torch_geometric", "triton")
 #: Shares of the calibration's time: of the device, of the CPU, and by which measuring may take longer.
 ON_DEVICE, ON_CPU, SLACK = 0.68, 0.09, 0.08
+#: The CPU's share of the time of a second or third visit.
+CPU_SHARE = 0.25
 #: Seconds that one op is timed, at most so many times; and after which it is given up.
 BUDGET, MOST, LIMIT = 0.06, 20, 15.0
 #: Share of the free memory that operands may take; the rest is for results and workspaces.
@@ -159,27 +162,30 @@ def environment(job: Job) -> None:
 
 
 def calibrating(job: Job) -> None:
-    """A calibration, its raw observations kept: ``profile.json``, ``profile.journal``."""
-    path, facts = job.folder / PROFILE, machine.fingerprint()
-    if finished(path, facts, (job.device,)):
-        return
+    """A calibration's raw observations: ``calibration.journal.xz``. What is fitted to them is in placer's folder."""
+    facts = machine.fingerprint()
+    existing = job.folder / (JOURNAL + PACKED)
+    if existing.is_file():
+        known = fitted(existing)
+        if job.device in known.devices() and not profile.stale_fields(known, facts):
+            return
     # The CPU needs less: profiles that are shipped know most of it.
     threads, measuring = torch.get_num_threads(), ON_DEVICE + ON_CPU
     targets = [Target(job.device, threads, ON_DEVICE / measuring), Target("cpu", threads, ON_CPU / measuring)]
-    journal = Journal(path.with_suffix(".journal"), facts)
+    journal = Journal(job.folder / JOURNAL, facts)
     end = job.clock() + (measuring + SLACK) * job.left
     measure_all(targets, measuring * job.left, journal, Progress(), job.clock, deadline=end)
-    profile.save(build(journal, facts, interrupted=False, unaided=False), path)
+    fitted(pack(journal.path))
 
 
 def cells_on_device(job: Job) -> None:
     """Networks on the device, predicted and measured: ``measurements.json``."""
-    measure_cells(job, [*entries("reference"), *entries("quick"), *entries("full")], job.device)
+    measure_cells(job, on_device(), job.device)
 
 
 def cells_on_cpu(job: Job) -> None:
     """Some of them on the CPU."""
-    measure_cells(job, [*entries("reference"), *entries("quick")], "cpu")
+    measure_cells(job, on_cpu(), "cpu")
 
 
 def cells_in_bfloat16(job: Job) -> None:
@@ -187,17 +193,52 @@ def cells_in_bfloat16(job: Job) -> None:
     measure_cells(job, accelerator_entries(), job.device)
 
 
-def measure_cells(job: Job, some: Iterable[Entry], device: str) -> None:
-    """Predict and measure these networks until the time is used; what the record has is kept."""
-    try:
-        known = profile.load(job.folder / PROFILE)
-    except ProfileError as error:  # the record is predicted anew when it is replayed
-        job.say(f"not calibrated ({error}): predictions are of another machine")
-        known = profile.load(profile.shipped()[0])
+def second_visit(job: Job) -> None:
+    """The same cells, minutes after they were measured first: a machine that is shared is another one by then."""
+    visit_again(job, 1)
+
+
+def third_visit(job: Job) -> None:
+    """The same cells, minutes after the second visit."""
+    visit_again(job, 2)
+
+
+def on_device() -> list[Entry]:
+    """The networks that are measured on the device, the most valuable first."""
+    return [*entries("reference"), *entries("quick"), *entries("full")]
+
+
+def on_cpu() -> list[Entry]:
+    """Those that are measured on the CPU, too."""
+    return [*entries("reference"), *entries("quick")]
+
+
+def visit_again(job: Job, visit: int) -> None:
+    """Measure what has been visited so many times once more, on the CPU for at most its share of the time."""
+    cpu_end = job.clock() + CPU_SHARE * job.left
+    measure_cells(job, on_cpu(), "cpu", visit=visit, deadline=cpu_end)
+    measure_cells(job, [*on_device(), *accelerator_entries()], job.device, visit=visit)
+
+
+def measure_cells(
+    job: Job, some: Iterable[Entry], device: str, *, visit: int = 0, deadline: float | None = None
+) -> None:
+    """Measure these networks on a visit until the time is used, predicted before the first; what is known is kept."""
     validate(
-        job.networks(some), known, (device,), progress=job.say, output=job.folder / "measurements.json", rounds=3,
-        time_limit_per_cell=0.2, deadline=job.deadline, isolated=False,
+        job.networks(some), own_profile(job), (device,), progress=job.say, output=job.folder / MEASUREMENTS,
+        rounds=3, time_limit_per_cell=0.2, visits=visit + 1, first_visit=visit,
+        deadline=job.deadline if deadline is None else deadline, isolated=False,
     )  # fmt: skip
+
+
+def own_profile(job: Job) -> Profile:
+    """What was calibrated, or else a shipped profile: a record is predicted anew when it is replayed."""
+    try:
+        known = own_fit(job.folder)
+    except CalibrationError as error:
+        job.say(f"not calibrated ({error}): predictions are of another machine")
+        known = None
+    return profile.load(profile.shipped()[0]) if known is None else known
 
 
 def recorded_steps(job: Job) -> None:
@@ -305,7 +346,7 @@ def phases(device: str, function: Callable[..., Any], shapes: Sequence[Shape]) -
 def choose_cost(job: Job) -> None:
     """What a first and a repeated ``choose`` cost: ``choose_cost.json``."""
     found: dict[str, dict[str, float]] = {}
-    known = profile.load(job.folder / PROFILE)
+    known = own_profile(job)
     for entry in job.networks(entries("quick")):
         model, example, seconds = entry.build(), entry.example(entry.batches[0]), []
         for _ in range(4):
@@ -321,7 +362,7 @@ def choose_cost(job: Job) -> None:
 #: The most valuable first, and the share of the time of each.
 PARTS: dict[Callable[[Job], None], float] = {
     environment: 20.0, calibrating: 165.0, cells_on_device: 80.0, cells_on_cpu: 25.0, cells_in_bfloat16: 25.0,
-    recorded_steps: 40.0, single_ops: 110.0, choose_cost: 10.0,
+    recorded_steps: 30.0, second_visit: 50.0, single_ops: 35.0, third_visit: 50.0, choose_cost: 10.0,
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -79,27 +79,60 @@ def one_line(error: Exception) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)[:500]
 
 
-def predicted_cells(entry: Entry, cells: Sequence[Cell], profile: Profile) -> list[Cell]:
-    """The cells with a prediction each, or the reason why there is none. One trace per batch and mode."""
-    traces: dict[tuple[int, str], tuple[Traced, float]] = {}
-    data = entry.data or "host"
+@dataclass(frozen=True)
+class TracedNetwork:
+    """A network's steps by (batch, mode), with the seconds that tracing took, or the reason why there is no trace.
+
+    ``parameters`` counts the numbers in its parameters; None where it cannot be built. What prices it is not known yet.
+    """
+
+    parameters: int | None
+    steps: Mapping[tuple[int, str], tuple[Traced, float]]
+    reasons: Mapping[tuple[int, str], str]
+
+
+def traced_network(entry: Entry, cells: Iterable[Cell]) -> TracedNetwork:
+    """The trace of every batch and mode of these cells, one each."""
+    cases = {(cell.batch, cell.mode): cell for cell in cells}
     try:
         model = build_model(entry)
     except Exception as error:  # noqa: BLE001  third-party constructors raise anything; the cell shows it
-        return [unpredicted(cell, one_line(error)) for cell in cells]
+        return TracedNetwork(None, {}, dict.fromkeys(cases, one_line(error)))
+    steps: dict[tuple[int, str], tuple[Traced, float]] = {}
+    reasons: dict[tuple[int, str], str] = {}
+    for case, cell in cases.items():
+        try:
+            workload, started = cell_workload(entry, model, cell, entry.data or "host"), time.perf_counter()
+            steps[case] = traced_step(workload, trace(workload)), time.perf_counter() - started
+        except Exception as error:  # noqa: BLE001  see ``_reason``
+            reasons[case] = _reason(error)
+    return TracedNetwork(sum(weights.numel() for weights in model.parameters()), steps, reasons)
+
+
+def predicted_cells(entry: Entry, cells: Sequence[Cell], profile: Profile) -> list[Cell]:
+    """The cells with a prediction each, or the reason why there is none. One trace per batch and mode."""
+    return priced_cells(cells, traced_network(entry, cells), profile)
+
+
+def priced_cells(cells: Iterable[Cell], network: TracedNetwork, profile: Profile) -> list[Cell]:
+    """The same of a network that is traced already."""
     result = []
     for cell in cells:
+        known = replace(cell, parameters=network.parameters)
         case = cell.batch, cell.mode
+        if case in network.reasons:
+            result.append(unpredicted(known, network.reasons[case]))
+            continue
         try:
-            if case not in traces:
-                workload, started = cell_workload(entry, model, cell, data), time.perf_counter()
-                traces[case] = traced_step(workload, trace(workload)), time.perf_counter() - started
-            result.append(_with_prediction(cell, *traces[case], profile))
-        except PlacerError as error:
-            result.append(unpredicted(cell, one_line(error)))
-        except Exception as error:  # noqa: BLE001  a defect of tracing or pricing is a finding: it must not hide others
-            result.append(unpredicted(cell, f"defect: {one_line(error)}"))
+            result.append(_with_prediction(known, *network.steps[case], profile))
+        except Exception as error:  # noqa: BLE001  see ``_reason``
+            result.append(unpredicted(known, _reason(error)))
     return result
+
+
+def _reason(error: Exception) -> str:
+    """Why there is no prediction. A defect of tracing or pricing is a finding: it must not hide others."""
+    return one_line(error) if isinstance(error, PlacerError) else f"defect: {one_line(error)}"
 
 
 def priced_on(traced: Traced, profile: Profile, device: str, threads: int) -> Prediction:

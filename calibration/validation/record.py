@@ -42,6 +42,7 @@ class Cell:
     ``p10`` and ``p90`` are the lowest and the highest of any visit, and ``repeatability`` the ratio (1 or more) between
     the first and the last visit, or between the two halves of the only one: no prediction can be closer than that.
     ``decision_seconds`` is what tracing and pricing took. ``baselines`` are simpler predictions of the same step.
+    ``parameters`` counts the numbers in the model's parameters; None where the model was not built.
     """
 
     network: Text
@@ -68,6 +69,7 @@ class Cell:
     error: Text | None = None
     baselines: Mapping[str, Number] = field(default_factory=dict)
     visits: tuple[Number, ...] = ()
+    parameters: Count | None = None
 
     @property
     def key(self) -> Key:

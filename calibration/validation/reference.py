@@ -31,8 +31,8 @@ from placer.units import format_seconds
 Row = tuple[str, ...]
 CASE: Row = ("system", "variant", "batch", "rows")
 COLUMNS: Row = (
-    *CASE, "CPU predicted", "CPU measured", "GPU predicted", "GPU measured", "choice", "right", "GPU repaid after",
-    "reported",
+    *CASE, "CPU predicted", "CPU measured", "GPU predicted", "GPU measured", "choice", "finished first", "right",
+    "GPU repaid after", "reported", "as reported",
 )  # fmt: skip
 ELSEWHERE: Row = (
     *CASE, "CPU predicted", "CPU measured", "GPU", "GPU predicted", "choice", "GPU speed-up", "GPU ahead from",
@@ -46,11 +46,13 @@ PRESENT = "Tesla T4"
 LARGEST_BATCH = 4096
 
 
-def reference_tables(cells: Sequence[Cell]) -> Iterator[Table]:
-    """A table for each number of CPU threads and accelerator of the report.
+def reference_tables(cells: Sequence[Cell]) -> Iterator[Table | str]:
+    """A table for each number of CPU threads and accelerator of the report, and a line that counts.
 
-    Times are seconds of a step. The choice is the one ``choose`` takes for as many steps as the account ran. It is
-    right if no device would have finished earlier by more than a tie, by measured steps and predicted one-time costs.
+    Times are seconds of a step. The choice is the one ``choose`` takes for as many steps as the account ran. What
+    finished first is by measured steps and predicted one-time costs, and a tie where they are close. The choice is
+    right if no device would have finished earlier by more than a tie; *as reported* compares what finished first here
+    with the account's claim.
     """
     names = {entry.name for entry in ENTRIES}
     mine = [cell for cell in cells if cell.network in names]
@@ -66,6 +68,18 @@ def reference_tables(cells: Sequence[Cell]) -> Iterator[Table]:
                         rows.append(_row(entry, case, cpu, gpu))
             beside = f" and {accelerator}" if accelerator else ""
             yield Table(f"Reference systems on the CPU with {thread_count(threads)}{beside}", COLUMNS, tuple(rows))
+            if accelerator:
+                yield _counted(rows)
+
+
+def _counted(rows: Sequence[Row]) -> str:
+    """How many choices are right, and how many clear claims hold, where both devices were measured."""
+    verdicts, claims = (Counter(row[COLUMNS.index(name)] for row in rows) for name in ("right", "as reported"))
+    clear = claims["yes"] + claims["tie"] + claims["no"]
+    return (
+        f"choices: {verdicts['right']} of {verdicts['right'] + verdicts['wrong']} right; the accounts' clear claims: "
+        f"{claims['yes']} of {clear} hold here, {claims['tie']} came out as a tie, {claims['no']} the other way"
+    )
 
 
 def _row(entry: Reference, case: Case, cpu: Cell | None, gpu: Cell | None) -> Row:
@@ -74,15 +88,29 @@ def _row(entry: Reference, case: Case, cpu: Cell | None, gpu: Cell | None) -> Ro
     predicted = _run_seconds(there, [cell.predicted for cell in there], steps)
     measured = _run_seconds(there, [cell.measured for cell in there], steps)
     choice = min(predicted, key=predicted.__getitem__) if predicted else "-"
-    verdict = "-"
-    if predicted and len(measured) > 1:
-        verdict = "right" if measured[choice] <= min(measured.values()) * (1.0 + TIE) else "wrong"
+    verdict = first = "-"
+    if len(measured) > 1:
+        close = max(measured.values()) <= min(measured.values()) * (1.0 + TIE)
+        first = "tie" if close else _side(min(measured, key=measured.__getitem__))
+        if predicted:
+            verdict = "right" if close or first == _side(choice) else "wrong"
     repaid = "-"
     if cpu and gpu and cpu.predicted and gpu.predicted and gpu.one_time_seconds is not None:
         saved = cpu.predicted - gpu.predicted
         repaid = _repaid(entry, case, math.floor(gpu.one_time_seconds / saved) + 1 if saved > 0.0 else None)
     times = (*_times(cpu), *_times(gpu))
-    return (*_case(entry, case), *times, choice, verdict, repaid, case.reported)
+    return (*_case(entry, case), *times, choice, first, verdict, repaid, case.reported, _holds(case, first))
+
+
+def _holds(case: Case, first: str) -> str:
+    """Whether what finished first is what the account claims: yes, tie, no; ``-`` without a claim or a measurement.
+
+    A claim that is not a clear one is marked so.
+    """
+    if not case.claim or first == "-":
+        return "-"
+    found = "yes" if first in case.claim else "tie" if first == "tie" else "no"
+    return f"{found} (not clear)" if case.doubt else found
 
 
 def _case(entry: Reference, case: Case) -> Row:
@@ -274,7 +302,11 @@ def agreement(case: Case, decision: Decision) -> str:
 
 
 def _winner(decision: Decision) -> str:
-    return "CPU" if is_cpu(decision.device) else "GPU"
+    return _side(decision.device)
+
+
+def _side(device: str) -> str:
+    return "CPU" if is_cpu(device) else "GPU"
 
 
 def _table(title: str, decided: Sequence[Decided]) -> Iterator[Table | str]:

@@ -12,9 +12,11 @@ from placer.calibration.validation.record import Cell, Report
 from placer.calibration.validation.reference import reference_tables
 from placer.calibration.validation.scores import (
     Score,
+    as_the_smallest_batch,
     baseline_scores,
     decisions,
     group_by,
+    larger_batches,
     repeatability_score,
     score,
     thread_decisions,
@@ -25,6 +27,8 @@ from placer.calibration.validation.table import Table, show
 BASELINES = {
     "flops": "FLOPs over the peak rate", "roofline": "roofline of each op", "isolated_sum": "sum of ops timed alone",
 }  # fmt: skip
+#: The measurement's own error, beside that of a prediction.
+REPEATS = ("repeats within", "90th pct")
 FIGURES = ("cells", "median error", "90th pct", "within 10 %", "within 25 %", "beyond 2x")
 
 
@@ -41,6 +45,7 @@ def contents(report: Report, what_if: Sequence[Table | str] = ()) -> Iterator[Ta
     yield from what_if
     devices = group_by(report.cells, lambda cell: cell.device)
     yield _scores("Prediction error by device", "device", devices)
+    yield from _visits(report.cells)
     for device, cells in devices.items():
         yield _beside(device, cells)
         yield from _beside_one_step(device, cells)
@@ -56,14 +61,34 @@ def _scores(title: str, label: str, groups: dict[str, list[Cell]]) -> Table:
         found = score(cells)
         if found is not None:
             counts = (str(found.unpredicted), str(found.failed))
-            rows.append((name, *_figures(found), _percent(found.inside), _bias(found), *counts))
-    return Table(title, (label, *FIGURES, "in interval", "log bias", "not predicted", "failed"), tuple(rows))
+            repeats = _repeats(repeatability_score(cells))
+            rows.append((name, *_figures(found), *repeats, _percent(found.inside), _bias(found), *counts))
+    columns = (label, *FIGURES, *REPEATS, "in interval", "log bias", "not predicted", "failed")
+    return Table(title, columns, tuple(rows))
+
+
+def _repeats(found: Score | None) -> tuple[str, str]:
+    """How far apart a cell's own times are: the median over the cells, and the 90th percentile."""
+    return ("-", "-") if found is None else (_percent(found.median_error), _percent(found.p90_error))
+
+
+def _visits(cells: Sequence[Cell]) -> Iterator[str]:
+    """How often cells were visited, which says what their repeats compare."""
+    counts = Counter(len(cell.visits) for cell in cells if cell.measured is not None)
+    several = sum(count for visits, count in counts.items() if visits > 1)
+    once = counts.total() - several
+    if several:
+        yield f"{several} cells visited {max(counts)} times: repeats are of the last and the first"
+    if once:
+        yield f"{once} cells visited once: repeats are of its halves, seconds apart"
 
 
 def _beside(device: str, cells: Sequence[Cell]) -> Table:
     """Predictions beside what simpler models say, and beside what the measurement itself is worth."""
     scores: dict[str, Score | None] = {"placer": score(cells)}
     scores.update((BASELINES.get(name, name), found) for name, found in baseline_scores(cells).items())
+    scores["as long as the same network's smallest batch"] = as_the_smallest_batch(cells)
+    scores["placer, on the same larger batches"] = score(larger_batches(cells))
     scores["the measurement itself, last against first"] = repeatability_score(cells)
     rows = tuple((name, *_figures(found), _bias(found)) for name, found in scores.items() if found is not None)
     return Table(f"{device}, beside simpler models", ("prediction", *FIGURES, "log bias"), rows)

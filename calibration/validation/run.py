@@ -20,7 +20,7 @@ from placer import machine
 from placer.calibration.measuring.op_record import REGION
 from placer.calibration.measuring.timing import Clock
 from placer.calibration.suite import Entry, accelerator_entries, entries
-from placer.calibration.validation import record
+from placer.calibration.validation import record, recorded
 from placer.calibration.validation.cells import Effort, cells_of, measured_cells, predicted_cells, unpredicted
 from placer.calibration.validation.held_out import held_out_entries, networks_of
 from placer.calibration.validation.record import Cell, Report
@@ -31,7 +31,7 @@ from placer.errors import CalibrationError, ProfileMissing
 from placer.machine import MeasuredSpeeds
 from placer.pricing import beside, named_profile, nearest_profile, on_other_cpu, small_step_seconds
 from placer.printable import printable_text
-from placer.profile import DeviceFit, Profile, find_gpu, load, stale_fields
+from placer.profile import DeviceFit, Profile, find_gpu, load, shipped, stale_fields
 from placer.units import format_seconds
 from placer.workload import same_randomness
 
@@ -39,9 +39,11 @@ from placer.workload import same_randomness
 Progress = Callable[[str], None]
 #: Seconds spent measuring one cell on each visit, unless three of its steps take longer.
 SECONDS_PER_CELL = 0.5
-#: The same, and the times that a whole suite is gone through: a machine that shares its cores is another one some
-#: minutes later, and what is predicted is its usual self. The quick suite has to end within a minute.
-THOROUGH, QUICK = (SECONDS_PER_CELL, 3), (0.8, 1)
+#: The times that a whole suite is gone through: a machine that shares its cores is another one some minutes later, and
+#: what is predicted is its usual self. Nobody can tell a prediction's error from the machine's own without them.
+VISITS = 3
+#: Seconds of a cell on a visit, where the suite has to end within a minute.
+QUICK_SECONDS_PER_CELL = 0.2
 
 
 def main(
@@ -51,32 +53,37 @@ def main(
 ) -> int:  # fmt: skip
     """Measure (or, with ``against``, replay a record) and print the tables.
 
-    ``suite`` None is ``quick`` when measuring, and every cell of the record when replaying. ``threads`` are the numbers
-    of CPU threads to run with (None: as the process has now) or, when replaying, those of the cells to keep. With
-    ``estimate`` the CPU's predictions are those of before a calibration, from another class of CPU. ``what_if`` names
-    GPUs of the catalog that the reference systems are priced on too (empty: those of ``what_if_tables``). Returns the
-    exit code: 0, or 1 if not one cell has both a prediction and a measurement. Raises the errors of ``placer.errors``
-    and ValueError for an argument that is not accepted.
+    ``against`` is a record's file, or the folder that has it as ``measurements.json``. ``suite`` None is ``quick`` when
+    measuring, and every cell of the record when replaying. ``threads`` are the numbers of CPU threads to run with
+    (None: as the process has now) or, when replaying, those of the cells to keep. With ``estimate`` the CPU's
+    predictions are those of before a calibration, from another class of CPU: of the machine of ``profile``, else of the
+    record's, else of this one. ``what_if`` names GPUs of the catalog that the reference systems are priced on too
+    (empty: those of ``what_if_tables``). Returns the exit code: 0, or 1 if not one cell has both a prediction and a
+    measurement. Raises the errors of ``placer.errors`` and ValueError for an argument that is not accepted.
     """
     check_what_if(what_if, suite, against)
     for name in what_if or ():
         find_gpu(name)  # refused before anything is measured
     written = None if output is None else Path(output)
     if against is not None:
-        past = record.load(Path(against))
-        chosen = _estimate(profile) if estimate else _profile_for(past, Path(against), profile)
+        path = recorded.measurements_of(Path(against))
+        past = record.load(path)
+        if estimate:
+            chosen = estimate_for(profile_of_record(past, path) if profile is None else profile)
+        else:
+            chosen = profile_for(past, path, profile)
         report = replay(_kept(past, suite, threads), chosen, progress=say)
         if written is not None:
             record.save(report, written)
     else:
-        chosen = _estimate(profile) if estimate else _loaded(profile)
+        chosen = estimate_for(profile) if estimate else _loaded(profile)
         stale = stale_fields(chosen, machine.fingerprint())
         if stale:
             say(f"warning: the profile is stale ({'; '.join(stale)}); run: placer calibrate")
-        seconds, visits = QUICK if suite in (None, "quick") else THOROUGH
+        seconds = QUICK_SECONDS_PER_CELL if suite in (None, "quick") else SECONDS_PER_CELL
         report = validate(
             networks_of(suite or "quick"), chosen, _usable(chosen), threads=threads, progress=say,
-            output=written, time_limit_per_cell=seconds, visits=visits,
+            output=written, time_limit_per_cell=seconds, visits=VISITS,
         )  # fmt: skip
     tables = () if what_if is None else tuple(what_if_tables(report, chosen, what_if, say))
     render(report, sys.stdout, tables)
@@ -98,7 +105,7 @@ def _loaded(source: Profile | str | Path | None) -> Profile:
     return source if isinstance(source, Profile) else load(source)
 
 
-def _profile_for(past: Report, path: Path, source: Profile | str | Path | None) -> Profile:
+def profile_for(past: Report, path: Path, source: Profile | str | Path | None) -> Profile:
     """The profile to predict a record with. A GPU of the catalog is driven by the CPU of the record's own profile.
 
     Raises ProfileError.
@@ -115,14 +122,19 @@ def _profile_for(past: Report, path: Path, source: Profile | str | Path | None) 
 def profile_of_record(report: Report, path: Path) -> Profile:
     """The profile to predict a record with where none is named: the one it names, if it lies beside it in a file.
 
-    Else this machine's; where there is none, the shipped one of the class of CPU nearest to the record's. Raises
-    ProfileError where a profile cannot be read.
+    Else what is fitted to the journal beside it; else the shipped one it names; else this machine's. Where there is
+    none, the shipped one of the class of CPU nearest to the record's. Raises ProfileError where a profile cannot be
+    read, CalibrationError where a journal cannot be fitted.
     """
-    beside_it = path.parent / report.profile.rpartition(" of ")[0]
-    if beside_it.is_file():
-        found = load(beside_it)
-        if profile_title(found) == report.profile:
-            return found
+    name = report.profile.rpartition(" of ")[0]
+    kept = recorded.kept_profile(path.parent, name)
+    if kept is not None and profile_title(kept) == report.profile:
+        return kept
+    own = recorded.own_fit(path.parent)
+    if own is not None:
+        return own
+    if name in shipped():
+        return load(name)
     try:
         return load(None)
     except ProfileMissing:
@@ -131,14 +143,15 @@ def profile_of_record(report: Report, path: Path) -> Profile:
 
 def profile_title(profile: Profile) -> str:
     """Which profile this is: two calibrations never share it. Records travel, so a file goes without its folders."""
-    return f"{Path(profile.name).name or 'in memory'} of {profile.created}"
+    return f"{Path(profile.name).name.removesuffix(recorded.PACKED) or 'in memory'} of {profile.created}"
 
 
-def _estimate(source: Profile | str | Path | None) -> Profile:
+def estimate_for(source: Profile | str | Path | None) -> Profile:
     """The estimate for a calibrated machine's CPU, or for this one's (None), from another class of machine.
 
     Of a calibrated machine the speed probe is what its calibration says of the same work. This one is probed, with the
-    threads that the process has. Raises ProfileError.
+    threads that the process has. Raises ProfileError, and CalibrationError for a machine of which one core is not
+    known.
     """
     profile = None if source is None else _loaded(source)
     facts = machine.fingerprint() if profile is None else profile.fingerprint
@@ -151,7 +164,17 @@ def _estimate(source: Profile | str | Path | None) -> Profile:
 
 
 def _speeds_of(profile: Profile, threads: int) -> MeasuredSpeeds:
-    """What the speed probe would find on a calibrated machine, by its calibration."""
+    """What the speed probe would find on a calibrated machine, by its calibration.
+
+    Raises CalibrationError where that has not measured one core.
+    """
+    calibrated = profile.threads("cpu")
+    if 1 not in calibrated:
+        there = ", ".join(map(str, calibrated)) or "no"
+        raise CalibrationError(
+            f"--estimate needs the speed of one core, and {profile_title(profile)} has the CPU with {there} threads "
+            "only: run placer calibrate --device cpu --output FILE on that machine, and give --profile FILE"
+        )
     rates, core = (profile.fit("cpu", count).rates for count in (threads, 1))
     return MeasuredSpeeds(
         threads=threads, small_step_seconds=small_step_seconds(profile, threads),
@@ -182,9 +205,7 @@ def _usable(profile: Profile) -> tuple[str, ...]:
 
 def replay(report: Report, profile: Profile, *, progress: Progress = lambda _: None) -> Report:
     """The same measurements beside the predictions of ``profile``; nothing is run."""
-    known = {entry.name: entry for entry in (*entries("full"), *accelerator_entries())}
-    if any(cell.network not in known for cell in report.cells):  # they take a second to draw
-        known |= {entry.name: entry for entry in held_out_entries()}
+    known = entries_of(report.cells)
     fresh: list[Cell] = []
     for network, cells in group_by(report.cells, lambda cell: cell.network).items():
         progress(f"{network}: {len(cells)} cells")
@@ -198,17 +219,27 @@ def replay(report: Report, profile: Profile, *, progress: Progress = lambda _: N
     return replace(report, cells=tuple(fresh), profile=profile_title(profile))
 
 
+def entries_of(cells: Sequence[Cell]) -> dict[str, Entry]:
+    """Every network of the suites by its name, those held out among them where a cell is of one."""
+    known = {entry.name: entry for entry in (*entries("full"), *accelerator_entries())}
+    if any(cell.network not in known for cell in cells):  # they take a second to draw
+        known |= {entry.name: entry for entry in held_out_entries()}
+    return known
+
+
 def validate(
     networks: Sequence[Entry], profile: Profile, devices: Sequence[str], *, threads: Sequence[int] | None = None,
     progress: Progress = lambda _: None, clock: Clock = time.perf_counter, output: Path | None = None, rounds: int = 5,
-    time_limit_per_cell: float = SECONDS_PER_CELL, visits: int = 1, deadline: float = math.inf, isolated: bool = True,
+    time_limit_per_cell: float = SECONDS_PER_CELL, visits: int = 1, first_visit: int = 0, deadline: float = math.inf,
+    isolated: bool = True,
 ) -> Report:  # fmt: skip
     """Predict and measure every cell: network x batch x mode x device x number of CPU threads.
 
     ``threads`` is the CPU thread counts to run with (None: as the process has now); they are restored at the end. With
     ``output`` the record is written after every network, and a run that finds the record of an earlier one there only
     measures what is not in it; cells that failed are tried again. Predictions always come from ``profile``, and are
-    made before anything is measured. The suite is gone through ``visits`` times. No network is begun once ``clock()``
+    made before anything is measured. The suite is gone through until every cell has so many ``visits``, beginning with
+    ``first_visit``, counted from 0: only cells with that many are visited then. No network is begun once ``clock()``
     has passed ``deadline``: the next run goes on. ``isolated``: the baseline of ops timed alone is measured too.
 
     Raises CalibrationError if ``output`` was measured on another machine, or cannot be read or written.
@@ -220,7 +251,7 @@ def validate(
     of = len(networks)
     try:
         with same_randomness(devices):
-            for visit in range(visits):
+            for visit in range(first_visit, visits):
                 for number, entry in enumerate(networks, 1):
                     if clock() >= deadline:
                         progress(f"out of time: {of - number + 1} networks are left for the next run")

@@ -14,6 +14,8 @@ from placer.decision import TIE, best_count
 
 T = TypeVar("T")
 Label = TypeVar("Label", bound=Hashable)
+#: The number of parameters below which a published rule takes the CPU.
+FEW_PARAMETERS = 100_000
 #: The cells of one network, batch and mode among which a choice is made, by the name of the place. A place is a device
 #: (all cells with the same number of threads), or a device with a number of threads.
 Scenario = Mapping[str, Cell]
@@ -88,8 +90,34 @@ def baseline_scores(cells: Iterable[Cell]) -> dict[str, Score]:
     return {name: found for name, some in predicted.items() if (found := score(some)) is not None}
 
 
+def larger_batches(cells: Iterable[Cell]) -> list[Cell]:
+    """The measured cells of every network, mode and place but those of its smallest measured batch."""
+    return [cell for cell, _ in _beside_the_smallest(cells)]
+
+
+def as_the_smallest_batch(cells: Iterable[Cell]) -> Score | None:
+    """What "a larger batch takes as long as the same network's smallest" scores, where that was measured.
+
+    It needs a measurement, and no model; None where no network was measured with two batches.
+    """
+    return score(
+        replace(cell, predicted=smallest.measured, low=None, high=None)
+        for cell, smallest in _beside_the_smallest(cells)
+    )
+
+
+def _beside_the_smallest(cells: Iterable[Cell]) -> list[tuple[Cell, Cell]]:
+    """Each measured cell of a larger batch, and that of the smallest batch of its network, mode and place."""
+    measured = [cell for cell in cells if cell.measured is not None]
+    found = []
+    for group in group_by(measured, lambda cell: (cell.network, cell.mode, cell.device, cell.threads)).values():
+        smallest = min(group, key=lambda cell: cell.batch)
+        found += [(cell, smallest) for cell in group if cell.batch > smallest.batch]
+    return found
+
+
 def repeatability_score(cells: Iterable[Cell]) -> Score | None:
-    """The measurement as a prediction of itself: how far one half of its rounds is from the other."""
+    """The measurement as a prediction of itself: how far apart its first and last visit are, or its two halves."""
     return score(
         replace(cell, predicted=cell.repeatability, measured=1.0, low=None, high=None)
         for cell in cells
@@ -114,11 +142,16 @@ class DecisionScore:
 
 
 def decisions(cells: Iterable[Cell]) -> list[DecisionScore]:
-    """The decision table: placer first, then each baseline, then each device always. Empty below two devices."""
+    """The decision table: placer first, then each baseline, then each device always, then the rule by parameters.
+
+    Empty below two devices. The last is left out where a network's number of parameters is not known.
+    """
     asked = scenarios(cells)
     choices = _by_times(asked, [_fastest(scenario, _predicted(scenario)) for scenario in asked])
     for device in _devices(asked):
         choices[f"always {device}"] = [_always(scenario, device, max) for scenario in asked]
+    if all(_parameters(scenario) is not None for scenario in asked):
+        choices[f"cpu below {FEW_PARAMETERS:,} parameters"] = [_by_parameters(scenario) for scenario in asked]
     return [_judged(rule, chosen, asked) for rule, chosen in choices.items()] if asked else []
 
 
@@ -203,6 +236,16 @@ def _always(scenario: Scenario, device: str, pick: Callable[[Iterable[int]], int
     """This device wherever there is a choice of it, with the number of threads that ``pick`` takes."""
     places = {cell.threads: place for place, cell in scenario.items() if cell.device == device}
     return places[pick(places)] if places else _conventional(scenario)
+
+
+def _parameters(scenario: Scenario) -> int | None:
+    return next(iter(scenario.values())).parameters
+
+
+def _by_parameters(scenario: Scenario) -> str:
+    """The CPU for a network of few parameters, else an accelerator, whatever the batch is."""
+    few = (_parameters(scenario) or 0) < FEW_PARAMETERS
+    return _always(scenario, "cpu", max) if few else _conventional(scenario)
 
 
 def _conventional(scenario: Scenario) -> str:

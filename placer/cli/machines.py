@@ -31,7 +31,7 @@ def host(profile: str | None) -> Machine:
         return Machine(HERE, cpu_profile, note="; ".join(cpu_profile.warnings) if cpu_profile.estimated else "")
     cpu_profile = profile_named(profile)
     path = Path(cpu_profile.name or profile)
-    name = path.parent.name if path.stem == "profile" else path.stem
+    name = path.parent.name if path.name in ("profile.json", "profile.json.xz") else path.stem
     return Machine(name or profile, cpu_profile)
 
 

@@ -87,7 +87,7 @@ def import_profile(file: str, name: str | None, force: bool) -> None:
     from placer.errors import ProfileError
 
     to_keep = profile.load(Path(file))
-    target = checked(profile.named_path, name or Path(file).stem)
+    target = checked(profile.named_path, name or Path(file.removesuffix(".xz")).stem)
     if target.exists() and not force:
         raise ProfileError(f"a profile called {target.stem!r} exists; give --name, or overwrite it with --force")
     profile.save(to_keep, target)

@@ -252,7 +252,7 @@ def _not_calibrated(device: str, calibrated: Sequence[str]) -> ProfileError:
 
 def _labels(names: Sequence[str]) -> list[str]:
     """What to call profiles by their paths: the last part, with as many folders as tell it from the others."""
-    paths = [Path(name.removesuffix(".json") or "profile") for name in names]
+    paths = [Path(name.removesuffix(".xz").removesuffix(".json") or "profile") for name in names]
     parts = [path.parts[bool(path.anchor) :] for path in paths]
     labels = []
     for path_parts in parts:

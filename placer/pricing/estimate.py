@@ -25,6 +25,7 @@ from placer.pricing.speeds import CpuSpeeds
 from placer.profile import (
     SAME_CLASS_WITHIN,
     SCHEMA,
+    SUFFIXES,
     THREAD_SECONDS,
     Cores,
     CpuSheet,
@@ -239,7 +240,7 @@ def named_profile(
     try:
         return load(source) if samples and not isinstance(source, Profile) else load_cached(source)
     except (ProfileMissing, ValueError) as missing:  # a GPU's name need not be one that a profile could have
-        if not isinstance(source, str) or source.endswith(".json"):
+        if not isinstance(source, str) or source.endswith(SUFFIXES):
             raise
         # On use: most sources are profiles.
         from placer.pricing.gpu.catalog_profile import gpu_profile

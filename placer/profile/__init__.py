@@ -21,6 +21,7 @@ from placer.profile.profile import (
 )
 from placer.profile.regular import open_regular, read_regular
 from placer.profile.store import (
+    SUFFIXES,
     check_name,
     check_source,
     check_target,
@@ -40,12 +41,11 @@ from placer.profile.store import (
 )
 
 __all__ = [
-    "Cores", "CpuSheet", "DataSheet", "DeviceFit", "FamilyFit", "OLDEST_SCHEMA", "PUBLISHED_MPS",
-    "Profile", "SAME_CLASS_WITHIN", "SCHEMA", "Sample", "THREAD_SECONDS",
-    "changed_fields", "check_fresh", "check_name",
-    "check_source", "check_target", "cpus", "data_home", "default_path", "default_threads",
-    "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported", "knowledge", "load",
-    "load_cached", "locate", "memory_of", "named_cores", "named_path", "on_cores", "open_regular", "profiles_folder",
-    "read_regular", "replace_file", "reported_gpu", "save", "shipped", "shipped_facts",
-    "shipped_folder", "stale_fields", "working_file",
+    "Cores", "CpuSheet", "DataSheet", "DeviceFit", "FamilyFit", "OLDEST_SCHEMA", "PUBLISHED_MPS", "Profile",
+    "SAME_CLASS_WITHIN", "SCHEMA", "SUFFIXES", "Sample", "THREAD_SECONDS", "changed_fields", "check_fresh",
+    "check_name", "check_source", "check_target", "cpus", "data_home", "default_path", "default_threads",
+    "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported", "knowledge", "load", "load_cached",
+    "locate", "memory_of", "named_cores", "named_path", "on_cores", "open_regular", "profiles_folder", "read_regular",
+    "replace_file", "reported_gpu", "save", "shipped", "shipped_facts", "shipped_folder", "stale_fields",
+    "working_file",
 ]  # fmt: skip

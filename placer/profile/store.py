@@ -1,6 +1,7 @@
 """Where profiles are kept: this machine's, imported ones and those that come with placer; reading and writing them.
 
-A profile is one JSON file. Nothing in it is ever executed, and ``schema`` checks every value before it is used.
+A profile is one JSON file, which may be packed by xz. Nothing in it is ever executed, and ``schema`` checks every value
+before it is used.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from placer.profile.schema import FORMAT, decode, encode
 #: A profile is a few MB; nothing larger than this is read.
 MAX_BYTES = 64 * 2**20
 
+#: How the names of profiles end, and what a packed file begins with.
+SUFFIXES, _PACKED = (".json", ".json.xz"), b"\xfd7zXZ\x00"
 #: Bytes that hold all of a profile that comes before its fits, and those that hold the name of the format.
 _HEAD, _FIRST = 8192, 100
 
@@ -122,16 +125,16 @@ def named_path(name: str) -> Path:
 def load(source: str | os.PathLike[str] | None = None, *, samples: bool = True) -> Profile:
     """Read a profile: this machine's (None), a file, or one imported or shipped under a name.
 
-    A string is a path when it ends in ``.json`` or holds a path separator, else a name; the user's own profiles come
-    before shipped ones. Staleness is not checked: see ``stale_fields``. Without ``samples`` they are left out, which
-    takes less than half of the time. Raises ProfileMissing, ProfileDamaged,
-    ProfileTooNew, ProfileTooOld, or ProfileError if the file cannot be read.
+    A string is a path when it ends in ``.json`` or ``.json.xz`` or holds a path separator, else a name; the user's own
+    profiles come before shipped ones. Staleness is not checked: see ``stale_fields``. Without ``samples`` they are left
+    out, which takes less than half of the time. Raises ProfileMissing, ProfileDamaged, ProfileTooNew, ProfileTooOld, or
+    ProfileError if the file cannot be read.
     """
     path, label = locate(source)
     try:
         if not path.exists():
             raise ProfileMissing(_missing(source, path))
-        data = read_regular(path, MAX_BYTES + 1)
+        data = _unpacked(read_regular(path, MAX_BYTES + 1), path)
     except OSError as error:
         raise ProfileError(f"cannot read profile {path}: {error.strerror or error}") from error
     if len(data) > MAX_BYTES:
@@ -140,6 +143,22 @@ def load(source: str | os.PathLike[str] | None = None, *, samples: bool = True) 
             "write a new one with: placer calibrate"
         )
     return replace(decode(data, str(path), samples=samples), name=label)
+
+
+def _unpacked(data: bytes, path: Path) -> bytes:
+    """The JSON of a profile, as far as one is read. Raises ProfileDamaged where it cannot be unpacked."""
+    if not data.startswith(_PACKED):
+        return data
+    import lzma  # only here: some builds of Python are without it
+
+    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+    try:
+        unpacked = unpacker.decompress(data, MAX_BYTES + 1)
+        if not unpacker.eof and len(unpacked) <= MAX_BYTES:
+            raise lzma.LZMAError("its end is missing")
+    except lzma.LZMAError as error:
+        raise ProfileDamaged(f"{path} is damaged: {error}; write a new one with: placer calibrate") from error
+    return unpacked
 
 
 def load_cached(source: Profile | str | os.PathLike[str] | None) -> Profile:
@@ -217,7 +236,7 @@ def locate(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
 
 def _is_path(source: str | os.PathLike[str]) -> bool:
     separators = {os.sep, os.altsep or os.sep, "/"}
-    return not isinstance(source, str) or source.endswith(".json") or any(mark in source for mark in separators)
+    return not isinstance(source, str) or source.endswith(SUFFIXES) or any(mark in source for mark in separators)
 
 
 def _unnamed(name: str) -> str:

@@ -27,7 +27,7 @@ from placer.profile.profile import DeviceFit, FamilyFit, Profile
 from placer.tracing import trace
 from placer.workload import make_workload
 
-RECORD = Path(__file__).resolve().parents[2] / "calibration" / "records" / "cpu-2-core" / "profile.json"
+RECORD = Path(__file__).resolve().parents[2] / "calibration" / "records" / "cpu-2-core" / "profile.json.xz"
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from placer.tracing import trace_here
 from placer.tracing.trace_data import Trace
 from placer.workload import make_workload
 
-RECORD = Path(__file__).resolve().parents[2] / "calibration" / "records" / "cpu-2-core" / "profile.json"
+RECORD = Path(__file__).resolve().parents[2] / "calibration" / "records" / "cpu-2-core" / "profile.json.xz"
 
 
 def real_profiles(shipped: Sequence[str] = ()) -> dict[str, Profile]:

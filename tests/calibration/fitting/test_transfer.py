@@ -28,7 +28,7 @@ from placer.profile import DeviceFit, FamilyFit, Profile, store
 
 from .made_up import FRAMEWORK, RATES, slower, steps
 
-RECORD = Path(__file__).parents[3] / "calibration" / "records" / "cpu-2-core" / "profile.json"
+RECORD = Path(__file__).parents[3] / "calibration" / "records" / "cpu-2-core" / "profile.json.xz"
 
 
 def taught(here: list[StepObservation], reference: DeviceFit, **machine: bool) -> DeviceFit:

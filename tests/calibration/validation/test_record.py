@@ -14,7 +14,7 @@ from placer import load_profile
 from placer.calibration.suite import entries
 from placer.calibration.validation import record
 from placer.calibration.validation.record import Cell
-from placer.calibration.validation.run import replay
+from placer.calibration.validation.run import profile_of_record, replay
 from placer.calibration.validation.scores import score, thread_decisions
 from placer.errors import PlacerError
 
@@ -56,7 +56,7 @@ def test_damaged_records_are_refused(content: str, complaint: str, tmp_path: Pat
 def with_threads() -> Sequence[Cell]:
     """The quick suite with one thread and with two, by the calibration of the day."""
     folder = RECORDS / "cpu-avx512-2-core"
-    return replay(record.load(folder / "threads.json"), load_profile(folder / "profile.json")).cells
+    return replay(record.load(folder / "threads.json"), load_profile(folder / "profile.json.xz")).cells
 
 
 def check_figures(cells: Sequence[Cell]) -> None:
@@ -74,13 +74,14 @@ def test_the_figures_reached_are_held(with_threads: Sequence[Cell]) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("name", "priced_by"), [
-    ("cpu-2-core", "profile.json"), ("cpu-avx512-2-core", "profile.json"), ("cpu-avx512-2-core-calm", "profile.json"),
-    ("cpu-intel-avx512-2-core", "intel-xeon-avx512-2-core"),  # what comes with placer of that kind of machine
+@pytest.mark.parametrize("name", [
+    "cpu-2-core", "cpu-avx512-2-core", "cpu-avx512-2-core-calm", "cpu-avx512-2-core-november",
+    "cpu-intel-avx512-2-core",
 ])  # fmt: skip
-def test_the_figures_reached_are_held_on_every_machine(name: str, priced_by: str) -> None:
-    profile = load_profile(RECORDS / name / priced_by if priced_by.endswith(".json") else priced_by)
-    found = record.load(RECORDS / name / "measurements.json")
+def test_the_figures_reached_are_held_on_every_machine(name: str) -> None:
+    path = RECORDS / name / "measurements.json"
+    found = record.load(path)
+    profile = profile_of_record(found, path)
     names = {entry.name for entry in entries("quick")}
     kept = replace(found, cells=tuple(cell for cell in found.cells if cell.network in names))
     check_figures(replay(kept, profile).cells)
@@ -88,7 +89,7 @@ def test_the_figures_reached_are_held_on_every_machine(name: str, priced_by: str
 
 def test_every_reference_system_is_priced_within_a_quarter() -> None:
     folder = RECORDS / "cpu-intel-avx512-2-core"
-    profile = load_profile(folder / "reference_profile.json")
+    profile = load_profile(folder / "reference_profile.json.xz")
     cells = replay(record.load(folder / "reference.json"), profile).cells
     assert {cell.network for cell in cells} == {entry.name for entry in entries("reference")}
     ratios = [cell.predicted / cell.measured for cell in cells if cell.predicted and cell.measured]

@@ -25,6 +25,8 @@ from .test_report import text_of
 
 RECORDS = Path(__file__).parents[3] / "calibration" / "records"
 FOLDER = RECORDS / "cpu-intel-avx512-2-core"
+#: A record with an accelerator, and what its profile is fitted to.
+ON_GPU, JOURNAL = RECORDS / "nvidia-h200-16-core-second", "calibration.journal.xz"
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -199,7 +201,8 @@ def test_main_prices_a_record_with_the_profile_it_names(
     cells = tuple(cell for cell in past.cells if cell.network == "square_product_staying")
     named, alone = tmp_path / "named.json", tmp_path / "alone" / "record.json"
     alone.parent.mkdir()
-    (tmp_path / "reference_profile.json").write_bytes((FOLDER / "reference_profile.json").read_bytes())
+    packed = "reference_profile.json.xz"
+    (tmp_path / packed).write_bytes((FOLDER / packed).read_bytes())
     shown = []
     for path in (named, alone):
         record.save(replace(past, cells=cells), path)
@@ -213,18 +216,34 @@ def test_main_prices_a_record_with_the_profile_it_names(
 def test_a_record_is_predicted_from_what_the_catalog_knows_of_its_gpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = RECORDS / "nvidia-h100-80gb-hbm3-16-core"
-    past, path = record.load(folder / "measurements.json"), tmp_path / "measurements.json"
+    past = record.load(ON_GPU / "measurements.json")
     kept = tuple(cell for cell in past.cells if cell.network in ("square_product_staying", "surface_whole_data"))
-    record.save(replace(past, cells=kept), path)
-    (tmp_path / "profile.json").write_bytes((folder / "profile.json").read_bytes())
+    record.save(replace(past, cells=kept), tmp_path / "measurements.json")
+    (tmp_path / JOURNAL).write_bytes((ON_GPU / JOURNAL).read_bytes())
     shown = []
-    for source in (None, "NVIDIA H100 80GB HBM3"):
-        assert main("reference", against=path, profile=source) == 0
+    for source in (None, "NVIDIA H200"):
+        assert main("reference", against=tmp_path, profile=source) == 0  # a record is named by its folder, too
         shown.append(capsys.readouterr().out)
+    assert shown[0].startswith("profile: fit of calibration.journal of ")
     errors = [re.findall(r"^(cuda|cpu) +(\d+) +([\d.]+) %", text, re.MULTILINE)[:2] for text in shown]
-    # The same steps; the CPU is priced by the calibration beside the record both times, the GPU is not.
+    # The same steps; the CPU is priced by the journal beside the record both times, the GPU is not.
     assert [[line[:2] for line in found] for found in errors] == [[("cuda", "4"), ("cpu", "4")]] * 2
     cuda, cpu = ([found[k][2] for found in errors] for k in (0, 1))
     assert cpu[0] == cpu[1]
     assert cuda[0] != cuda[1]
+
+
+def test_an_estimate_needs_to_know_one_core(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(CalibrationError, match=r"one core.*16 threads only: run placer calibrate --device cpu"):
+        main("reference", against=ON_GPU, estimate=True)
+    assert main("reference", against=FOLDER / "reference.json", estimate=True) == 0
+    assert "profile: estimate from AMD EPYC" in capsys.readouterr().out
+
+
+def test_later_visits_add_to_what_was_visited_before_only(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    assert measured(tiny(), output=path, visits=2, first_visit=1).cells == ()
+    measured(tiny(batches=(1,), modes=("infer",)), output=path)
+    again = measured(tiny(), output=path, visits=2, first_visit=1)
+    assert [(cell.batch, cell.mode, len(cell.visits)) for cell in again.cells] == [(1, "infer", 2)]
+    assert "1 cells visited 2 times" in text_of(again)

@@ -9,7 +9,10 @@ import pytest
 
 from placer.calibration.validation.record import Cell
 from placer.calibration.validation.scores import (
+    FEW_PARAMETERS,
+    as_the_smallest_batch,
     decisions,
+    larger_batches,
     score,
     thread_decisions,
 )
@@ -64,6 +67,34 @@ def test_decision_table_with_exact_numbers() -> None:
 
 def threaded(network: str, threads: int, predicted: float | None, measured: float, device: str = "cpu") -> Cell:
     return replace(cell(network, device, predicted, measured), threads=threads)
+
+
+def test_a_network_of_few_parameters_goes_to_the_cpu_by_their_number() -> None:
+    rule = f"cpu below {FEW_PARAMETERS:,} parameters"
+    cells: list[Cell] = []
+    for row, parameters in zip(FOUR, (10, FEW_PARAMETERS, FEW_PARAMETERS - 1, 10**9), strict=True):
+        name, cpu, cpu_measured, cuda, cuda_measured, flops = row
+        for device, predicted, measured in (("cpu", cpu, cpu_measured), ("cuda", cuda, cuda_measured)):
+            cells.append(replace(cell(name, device, predicted, measured, flops=flops), parameters=parameters))
+    found = next(judged for judged in decisions(cells) if judged.rule == rule)
+    assert (found.scenarios, found.wrong) == (4, 0)  # cpu, cuda, cpu, cuda
+    assert found.mean_regret == pytest.approx(1.05**0.25 - 1)
+    unknown = [*cells, cell("unknown", "cpu", 1.0, 1.0), cell("unknown", "cuda", 1.0, 1.0)]
+    assert rule not in {row.rule for row in decisions(unknown)}
+
+
+def test_a_larger_batch_as_long_as_the_smallest() -> None:
+    cells = [
+        *(cell("a", "cuda", 1.0, seconds, batch=batch) for batch, seconds in ((8, 2.0), (1, 1.0), (64, 4.0))),
+        cell("a", "cpu", 1.0, 9.0, batch=1),
+        cell("b", "cuda", 1.0, None, batch=1),
+        cell("b", "cuda", 1.0, 7.0, batch=8),
+    ]  # fmt: skip
+    assert [(found.batch, found.measured) for found in larger_batches(cells)] == [(8, 2.0), (64, 4.0)]
+    found = as_the_smallest_batch(cells)
+    assert found is not None
+    assert (found.cells, found.median_error) == (2, pytest.approx(0.625))  # 1 of 2, and 1 of 4
+    assert as_the_smallest_batch(cells[3:]) is None  # nothing was measured with two batches
 
 
 def test_thread_decisions_with_exact_numbers() -> None:

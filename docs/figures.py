@@ -1,0 +1,361 @@
+"""Writes the figures of README.md and docs/ that rest on records: ``python docs/figures.py`` (``--check`` compares).
+
+Every record is predicted by the code as it is and compared with what was measured then, as ``placer validate
+--against`` does; nothing is measured here. It takes some five minutes. What the figures of a page's row are is written
+down here, once; the words around them stand on the page.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+from placer.calibration.validation import record
+from placer.calibration.validation.cells import priced_cells, traced_network, unpredicted
+from placer.calibration.validation.record import Cell, Report
+from placer.calibration.validation.reference import reference_tables
+from placer.calibration.validation.run import entries_of, estimate_for, profile_for
+from placer.calibration.validation.scores import (
+    FEW_PARAMETERS,
+    Score,
+    as_the_smallest_batch,
+    baseline_scores,
+    decisions,
+    group_by,
+    larger_batches,
+    repeatability_score,
+    score,
+    thread_decisions,
+)
+from placer.calibration.validation.table import Table, markdown
+from placer.profile import Profile
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = ROOT / "calibration" / "records"
+README, ACCURACY = ROOT / "README.md", ROOT / "docs" / "accuracy.md"
+USUAL_ERRORS = ROOT / "placer" / "explanation" / "accuracy.py"
+REFERENCE = ROOT / "docs" / "dev" / "reference-systems.md"
+
+
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A file of measurements, and what predicts it: its own calibration, an estimate, or a GPU of the catalog.
+
+    ``row`` begins the row of docs/accuracy.md that has its errors.
+    """
+
+    path: str
+    row: str
+    estimated: bool = False
+    gpu: str | None = None
+
+    def report(self) -> Report:
+        return record.load(RECORDS / self.path)
+
+    def profile(self) -> Profile:
+        own = profile_for(self.report(), RECORDS / self.path, self.gpu)
+        return estimate_for(own) if self.estimated else own
+
+
+@dataclass(frozen=True)
+class GpuRecord:
+    """A machine with a GPU: calibrated, and from what others published of it."""
+
+    name: str
+    folder: str
+    calibrated: Replay
+    published: Replay
+
+
+def _gpu_record(name: str, folder: str, gpu: str) -> GpuRecord:
+    path = f"{folder}/measurements.json"
+    return GpuRecord(
+        name, folder, Replay(path, f"| {name}, calibrated |"),
+        Replay(path, f"| {name}, from what others published |", gpu=gpu),
+    )  # fmt: skip
+
+
+CALIBRATED = (
+    Replay("cpu-2-core/measurements.json", "| `cpu-2-core` | AMD EPYC, AVX2 |"),
+    Replay("cpu-avx512-2-core/measurements.json", "| `cpu-avx512-2-core` | AMD EPYC, AVX-512, contended |"),
+    Replay("cpu-avx512-2-core-calm/measurements.json",
+           "| `cpu-avx512-2-core-calm` | another of that class, quiet at times |"),
+    Replay("cpu-avx512-2-core-november/measurements.json",
+           "| `cpu-avx512-2-core-november` | another of that class |"),
+    Replay("cpu-intel-avx512-2-core/measurements.json",
+           "| `cpu-intel-avx512-2-core` | Intel Xeon, AVX-512, from the shipped profile |"),
+)  # fmt: skip
+ESTIMATED = (
+    Replay("cpu-2-core/measurements.json", "| `cpu-2-core` | AMD EPYC, AVX-512 |", estimated=True),
+    Replay("cpu-avx512-2-core/measurements.json", "| `cpu-avx512-2-core` (contended) | AMD EPYC, AVX2 |",
+           estimated=True),
+    Replay("cpu-avx512-2-core-calm/measurements.json", "| `cpu-avx512-2-core-calm` | AMD EPYC, AVX2 |",
+           estimated=True),
+    Replay("cpu-intel-avx512-2-core/measurements.json", "| `cpu-intel-avx512-2-core` | AMD EPYC, AVX-512 |",
+           estimated=True),
+)  # fmt: skip
+HELD_OUT = Replay(
+    "cpu-avx512-2-core-november/held_out.json",
+    "| `held_out.json` of `...-november` | 158 networks drawn at random, that no fit ever saw |",
+)
+THREADS = Replay("cpu-avx512-2-core/threads.json", "")
+GPUS = (
+    _gpu_record("H100", "nvidia-h100-80gb-hbm3-16-core", "NVIDIA H100 80GB HBM3"),
+    _gpu_record("H200", "nvidia-h200-16-core", "NVIDIA H200"),
+    _gpu_record("second H200", "nvidia-h200-16-core-second", "NVIDIA H200"),
+)
+ALL = (
+    *CALIBRATED, *ESTIMATED, HELD_OUT, THREADS, *(gpu.calibrated for gpu in GPUS), *(gpu.published for gpu in GPUS),
+)  # fmt: skip
+Predicted = Mapping[Replay, Sequence[Cell]]
+
+
+def predicted(replays: Iterable[Replay], say: Callable[[str], object] = lambda _: None) -> Predicted:
+    """The cells of each record, predicted anew. A step that several records measured is traced once."""
+    reports = {replay: replay.report() for replay in replays}
+    profiles = {replay: replay.profile() for replay in reports}
+    cells = [cell for report in reports.values() for cell in report.cells]
+    entries = entries_of(cells)
+    found: dict[Replay, list[Cell]] = defaultdict(list)
+    for network, measured in group_by(cells, lambda cell: cell.network).items():
+        say(network)
+        entry = entries[network]
+        traced = None if entry.missing() else traced_network(entry, measured)
+        for replay, report in reports.items():
+            here = [cell for cell in report.cells if cell.network == network]
+            if traced is None:
+                found[replay] += [unpredicted(cell, f"not installed: {', '.join(entry.missing())}") for cell in here]
+            else:
+                found[replay] += priced_cells(here, traced, profiles[replay])
+    return found
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What stands on a page in place of what ``pattern`` finds there, which has to be there."""
+
+    page: Path
+    pattern: str
+    text: str
+
+    def written(self, content: str) -> str:
+        """The page with these figures. Raises SystemExit where it has no place for them."""
+        new, count = re.subn(self.pattern, lambda _: self.text, content, flags=re.MULTILINE)
+        if count != 1:
+            raise SystemExit(f"{self.page.relative_to(ROOT)}: {count} places for {self.text.splitlines()[0]!r}")
+        return new
+
+
+def row(page: Path, begins: str, *cells: str) -> Figures:
+    """The cells that follow those a row of a table begins with; any after them stay."""
+    text = begins + "".join(f" {cell} |" if cell else " |" for cell in cells)
+    return Figures(page, rf"^{re.escape(begins)}(?: [^|\n]*\|){{{len(cells)}}}", text)
+
+
+def usual_error(replay: Replay, found: Score) -> Figures:
+    """The errors by which ``explain`` says how far off predictions usually are: those of the record's row."""
+    names = re.findall(r'Record\("([^"]+)"', USUAL_ERRORS.read_text(encoding="utf-8"))
+    name = next(name for name in names if replay.row.startswith(f"| {name}"))
+    text = f'Record("{name}", {found.median_error:.2f}, {found.p90_error:.2f})'
+    return Figures(USUAL_ERRORS, rf'Record\("{re.escape(name)}", [\d.]+, [\d.]+\)', text)
+
+
+def figures(found: Predicted) -> Iterator[Figures]:
+    """All that can be said of the records that were predicted; what sums several up only where all of them were."""
+    for replay in CALIBRATED:
+        if replay in found:
+            yield from calibrated_cpu(replay, found[replay])
+    for replay in ESTIMATED:
+        if replay in found:
+            reached = _score(found[replay])
+            yield row(ACCURACY, replay.row, _errors(reached), _whole(reached.inside))
+            yield usual_error(replay, reached)
+    if HELD_OUT in found:
+        reached, repeats = _score(found[HELD_OUT]), _errors(_score_of(repeatability_score(found[HELD_OUT])))
+        yield row(ACCURACY, HELD_OUT.row, _errors(reached), _whole(reached.inside), "", "", repeats)
+    if THREADS in found:
+        yield thread_choices(found[THREADS])
+    for gpu in GPUS:
+        if gpu.calibrated in found:
+            yield from calibrated_gpu(gpu, found[gpu.calibrated])
+        if gpu.published in found:
+            yield from gpu_row(gpu.published, found[gpu.published])
+    if all(replay in found for replay in ALL):
+        yield from in_all(found)
+
+
+def calibrated_cpu(replay: Replay, cells: Sequence[Cell]) -> Iterator[Figures]:
+    """A calibrated CPU beside simpler rules and its own repeats."""
+    reached, others = _score(cells), baseline_scores(cells)
+    yield row(
+        ACCURACY, replay.row, _errors(reached), _whole(reached.inside), _errors(others["isolated_sum"]),
+        _errors(others["roofline"]), _errors(_score_of(repeatability_score(cells))),
+    )  # fmt: skip
+    yield usual_error(replay, reached)
+
+
+def thread_choices(cells: Sequence[Cell]) -> Figures:
+    """Wrong choices between one thread and two."""
+    rows = {found.rule: found for found in thread_decisions(cells)}
+    placer, two, one = (rows[rule] for rule in ("placer", "always all threads", "always 1 thread"))
+    return Figures(
+        ACCURACY, r'placer is wrong in \d+ of \d+ steps,\s"always two" in \d+, "always one" in \d+',
+        f'placer is wrong in {placer.wrong} of {placer.scenarios} steps,\n"always two" in {two.wrong}, '
+        f'"always one" in {one.wrong}',
+    )  # fmt: skip
+
+
+def calibrated_gpu(gpu: GpuRecord, cells: Sequence[Cell]) -> Iterator[Figures]:
+    """A calibrated GPU, the CPU beside it, its larger batches, and the reference systems there."""
+    yield from gpu_row(gpu.calibrated, cells)
+    on_cpu, on_gpu = _on_cpu(cells), _on_gpu(cells)
+    yield row(ACCURACY, f"| CPU beside the {gpu.name}, 16 threads |", *_gpu_cells(on_cpu))
+    larger = larger_batches(on_gpu)
+    yield row(
+        ACCURACY, f"| {gpu.name}, larger batches |", str(len(larger)), _errors(_score(larger)),
+        _errors(_score_of(as_the_smallest_batch(on_gpu))),
+    )  # fmt: skip
+    yield measured_reference_systems(gpu, cells)
+
+
+def gpu_row(replay: Replay, cells: Sequence[Cell]) -> Iterator[Figures]:
+    """A GPU's steps, and what ``explain`` says of its like."""
+    on_gpu = _on_gpu(cells)
+    yield row(ACCURACY, replay.row, *_gpu_cells(on_gpu))
+    yield usual_error(replay, _score(on_gpu))
+
+
+def measured_reference_systems(gpu: GpuRecord, cells: Sequence[Cell]) -> Figures:
+    """The reference systems as they were measured on a machine, claim by claim."""
+    lines: list[str] = []
+    for item in reference_tables(cells):
+        if isinstance(item, Table):
+            lines += markdown(item.columns, item.rows, words=(0, 1, 8, 9, 10, 11, 12, 13))
+        else:
+            lines += ["", f"{item[0].upper()}{item[1:]}."]
+    begin, end = f"<!-- measured: {gpu.folder} -->\n", "<!-- end -->"
+    text = begin + "\n".join([*lines, end])
+    return Figures(REFERENCE, rf"{re.escape(begin)}(?:.|\n)*?{re.escape(end)}", text)
+
+
+def in_all(found: Predicted) -> Iterator[Figures]:
+    """The rows of README.md, and the choices of all rules side by side."""
+    for begins, replays in (("| CPU, after a minute of calibration |", CALIBRATED),
+                            ("| CPU, before any calibration |", ESTIMATED)):  # fmt: skip
+        scores = [_score(found[replay]) for replay in replays]
+        medians, most = [s.median_error for s in scores], [s.p90_error for s in scores]
+        yield row(README, begins, *(f"{_number(min(v))} to {_whole(max(v))}" for v in (medians, most)))
+    for begins, replays in (("| GPU, from what others published |", [gpu.published for gpu in GPUS]),
+                            ("| GPU, after a calibration |", [gpu.calibrated for gpu in GPUS])):  # fmt: skip
+        scores = [_score(_on_gpu(found[replay])) for replay in replays]
+        yield row(README, begins, _listed(s.median_error for s in scores), _listed(s.p90_error for s in scores))
+    by_rule: dict[str, list[str]] = defaultdict(list)
+    for gpu in GPUS:
+        known = {judged.rule: judged.wrong for judged in decisions(found[gpu.calibrated])}
+        known["published"] = decisions(found[gpu.published])[0].wrong
+        for rule, wrong in known.items():
+            by_rule[rule].append(str(wrong))
+    for begins, rule in (
+        ("| placer, calibrated |", "placer"), ("| placer, the GPU from what others published |", "published"),
+        ("| always the GPU |", "always cuda"), ("| always the CPU |", "always cpu"),
+        (f"| the CPU below {FEW_PARAMETERS:,} parameters, else the GPU |", f"cpu below {FEW_PARAMETERS:,} parameters"),
+    ):  # fmt: skip
+        yield row(ACCURACY, begins, *by_rule[rule], str(sum(map(int, by_rule[rule]))))
+
+
+def _on_cpu(cells: Iterable[Cell]) -> list[Cell]:
+    return [cell for cell in cells if cell.device == "cpu"]
+
+
+def _on_gpu(cells: Iterable[Cell]) -> list[Cell]:
+    return [cell for cell in cells if cell.device != "cpu"]
+
+
+def _score(cells: Iterable[Cell]) -> Score:
+    return _score_of(score(cells))
+
+
+def _score_of(found: Score | None) -> Score:
+    assert found is not None
+    return found
+
+
+def _gpu_cells(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """Steps, errors, bias, share in the interval, and repeats: the columns of the table of GPUs."""
+    reached, repeats = _score(cells), _score_of(repeatability_score(cells))
+    return (
+        str(reached.cells), _errors(reached), f"{math.exp(reached.bias):.2f}", _whole(reached.inside), _errors(repeats)
+    )  # fmt: skip
+
+
+def _number(share: float) -> str:
+    return f"{100 * share:.0f}"
+
+
+def _whole(share: float) -> str:
+    return f"{_number(share)} %"
+
+
+def _errors(found: Score) -> str:
+    return f"{_number(found.median_error)} / {_whole(found.p90_error)}"
+
+
+def _listed(shares: Iterable[float]) -> str:
+    *first, last = map(_number, shares)
+    return f"{', '.join(first)} and {last} %"
+
+
+def rewritten(some: Iterable[Figures]) -> dict[Path, str]:
+    """The content of each page with its figures."""
+    pages: dict[Path, str] = {}
+    for each in some:
+        content = pages.get(each.page) or each.page.read_text(encoding="utf-8")
+        pages[each.page] = each.written(content)
+    return pages
+
+
+def changed_lines(old: str, new: str) -> list[tuple[str, str]]:
+    """The lines that say something else, old and new: other words, or numbers that are not the same but for rounding.
+
+    A fit's last digits depend on the machine's linear algebra: a number may move by one in its last place, or by 5 %.
+    """
+    pairs = zip_longest(old.splitlines(), new.splitlines(), fillvalue="")
+    return [(was, now) for was, now in pairs if not _same(was, now)]
+
+
+def _same(was: str, now: str) -> bool:
+    if NUMBER.sub("0", was) != NUMBER.sub("0", now):
+        return False
+    for before, after in zip(NUMBER.findall(was), NUMBER.findall(now), strict=True):
+        first, second = (float(number.replace(",", "")) for number in (before, after))
+        last_place = 10.0 ** -len(after.partition(".")[2])
+        if abs(first - second) > max(1.01 * last_place, 0.05 * abs(second)):
+            return False
+    return True
+
+
+def main(arguments: list[str]) -> int:
+    """Rewrite the pages, or with ``--check`` name those that would change. Returns the exit code."""
+    if arguments not in ([], ["--check"]):
+        raise SystemExit("usage: python docs/figures.py [--check]")
+    changed = 0
+    for page, content in rewritten(figures(predicted(ALL, lambda text: print(text, file=sys.stderr)))).items():
+        if changed_lines(page.read_text(encoding="utf-8"), content):
+            changed += 1
+            print(page.relative_to(ROOT))
+            if not arguments:
+                page.write_text(content, encoding="utf-8")
+    return int(bool(changed and arguments))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
