@@ -219,7 +219,7 @@ def calibrated_gpu(gpu: GpuRecord, cells: Sequence[Cell]) -> Iterator[Figures]:
     yield from gpu_row(gpu.calibrated, cells)
     on_cpu, on_gpu = _on_cpu(cells), _on_gpu(cells)
     yield row(ACCURACY, f"| CPU beside the {gpu.name}, 16 threads |", *_gpu_cells(on_cpu))
-    larger = larger_batches(on_gpu)
+    larger = [cell for _, cell in larger_batches(on_gpu)]
     yield row(
         ACCURACY, f"| {gpu.name}, larger batches |", str(len(larger)), _errors(_score(larger)),
         _errors(_score_of(as_the_smallest_batch(on_gpu))),

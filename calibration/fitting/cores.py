@@ -55,7 +55,9 @@ def core_of_steps(
     def core(pace: float) -> DeviceFit:
         flops, moved = (rates[name] / threads**SCALING for name in ("flops/float32", "bytes_per_second"))
         dispatch = pace * known.fit.rates["dispatch_seconds"]
-        return replace(scaled_fit(known.fit, CpuSpeeds(dispatch, flops, moved, flops, moved)), reference=known.name)
+        fit = scaled_fit(known.fit, CpuSpeeds(dispatch, flops, moved, flops, moved))
+        families = {name: replace(family, measured=0) for name, family in fit.families.items()}
+        return replace(fit, families=families, reference=known.name)
 
     def slower(pace: float) -> bool:
         return float(np.median(_ratios(observations, _all_cores(core(pace), rates, threads)))) > 0.0

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from placer.calibration.validation.one_step import beside, in_the_last_visit, larger_batches
+from placer.calibration.validation.one_step import beside, in_the_last_visit
 from placer.calibration.validation.record import Cell, Report
 from placer.calibration.validation.reference import reference_tables
 from placer.calibration.validation.scores import (
@@ -88,7 +88,7 @@ def _beside(device: str, cells: Sequence[Cell]) -> Table:
     scores: dict[str, Score | None] = {"placer": score(cells)}
     scores.update((BASELINES.get(name, name), found) for name, found in baseline_scores(cells).items())
     scores["as long as the same network's smallest batch"] = as_the_smallest_batch(cells)
-    scores["placer, on the same larger batches"] = score(larger_batches(cells))
+    scores["placer, on the same larger batches"] = score(cell for _, cell in larger_batches(cells))
     scores["the measurement itself, last against first"] = repeatability_score(cells)
     rows = tuple((name, *_figures(found), _bias(found)) for name, found in scores.items() if found is not None)
     return Table(f"{device}, beside simpler models", ("prediction", *FIGURES, "log bias"), rows)

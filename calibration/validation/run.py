@@ -168,9 +168,12 @@ def _speeds_of(profile: Profile, threads: int) -> MeasuredSpeeds:
 
     Raises CalibrationError where that has not measured one core.
     """
-    calibrated = profile.threads("cpu")
-    if 1 not in calibrated:
-        there = ", ".join(map(str, calibrated)) or "no"
+    measured = {
+        fit.threads for fit in profile.fits
+        if fit.device == "cpu" and (fit.cores or any(family.measured for family in fit.families.values()))
+    }
+    if 1 not in measured:
+        there = ", ".join(map(str, sorted(measured))) or "no"
         raise CalibrationError(
             f"--estimate needs the speed of one core, and {profile_title(profile)} has the CPU with {there} threads "
             "only: run placer calibrate --device cpu --output FILE on that machine, and give --profile FILE"

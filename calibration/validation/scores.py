@@ -90,29 +90,27 @@ def baseline_scores(cells: Iterable[Cell]) -> dict[str, Score]:
     return {name: found for name, some in predicted.items() if (found := score(some)) is not None}
 
 
-def larger_batches(cells: Iterable[Cell]) -> list[Cell]:
-    """The measured cells of every network, mode and place but those of its smallest measured batch."""
-    return [cell for cell, _ in _beside_the_smallest(cells)]
-
-
 def as_the_smallest_batch(cells: Iterable[Cell]) -> Score | None:
     """What "a larger batch takes as long as the same network's smallest" scores, where that was measured.
 
     It needs a measurement, and no model; None where no network was measured with two batches.
     """
     return score(
-        replace(cell, predicted=smallest.measured, low=None, high=None)
-        for cell, smallest in _beside_the_smallest(cells)
+        replace(cell, predicted=smallest.measured, low=None, high=None) for smallest, cell in larger_batches(cells)
     )
 
 
-def _beside_the_smallest(cells: Iterable[Cell]) -> list[tuple[Cell, Cell]]:
-    """Each measured cell of a larger batch, and that of the smallest batch of its network, mode and place."""
+def larger_batches(cells: Iterable[Cell]) -> list[tuple[Cell, Cell]]:
+    """Each measured cell of a larger batch, beside that of the smallest batch of its network, mode and place.
+
+    The smallest comes first.
+    """
     measured = [cell for cell in cells if cell.measured is not None]
     found = []
     for group in group_by(measured, lambda cell: (cell.network, cell.mode, cell.device, cell.threads)).values():
         smallest = min(group, key=lambda cell: cell.batch)
-        found += [(cell, smallest) for cell in group if cell.batch > smallest.batch]
+        larger = sorted((cell for cell in group if cell.batch > smallest.batch), key=lambda cell: cell.batch)
+        found += [(smallest, cell) for cell in larger]
     return found
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from placer.calibration.validation import record
-from placer.calibration.validation.one_step import beside, in_the_last_visit, larger_batches
+from placer.calibration.validation.one_step import beside, in_the_last_visit
 from placer.calibration.validation.record import Cell, Report
 from placer.calibration.validation.report import render
-from placer.calibration.validation.scores import score
+from placer.calibration.validation.scores import larger_batches, score
 
 from .made_up import cell
 
@@ -25,7 +25,7 @@ def sized(batch: int, predicted: float | None, measured: float, *visits: float) 
 
 
 def test_larger_batches_are_moved_by_the_smallest_one() -> None:
-    cells = [sized(8, 1.0, 2.2), sized(1, 1.0, 2.0), sized(64, 4.0, 6.0), sized(2, None, 1.0)]
+    cells = [sized(8, 1.0, 2.2), sized(1, 1.0, 2.0), sized(64, 4.0, 6.0)]
     assert [(small.batch, large.batch) for small, large in larger_batches(cells)] == [(1, 8), (1, 64)]
     near, far = beside(larger_batches(cells), 0.0)
     assert (near.predicted, far.predicted) == pytest.approx((2.0, 4.0 * 2.0**0.25))

@@ -22,7 +22,7 @@ def refused(*_: object, **__: object) -> Profile:
 
 def test_a_fit_is_made_once_for_a_journal_and_a_code(monkeypatch: pytest.MonkeyPatch) -> None:
     first = recorded.fitted(JOURNAL)
-    assert {(fit.device, fit.threads) for fit in first.fits} == {("cpu", 16), ("cuda", 16)}
+    assert {(fit.device, fit.threads) for fit in first.fits} == {("cpu", 1), ("cpu", 16), ("cuda", 16)}
     assert first.fingerprint["accelerators"][0]["name"] == "NVIDIA H200"
     monkeypatch.setattr(recorded, "build", refused)
     again = recorded.fitted(JOURNAL)

@@ -90,7 +90,7 @@ def test_a_larger_batch_as_long_as_the_smallest() -> None:
         cell("b", "cuda", 1.0, None, batch=1),
         cell("b", "cuda", 1.0, 7.0, batch=8),
     ]  # fmt: skip
-    assert [(found.batch, found.measured) for found in larger_batches(cells)] == [(8, 2.0), (64, 4.0)]
+    assert [(found.batch, found.measured) for _, found in larger_batches(cells)] == [(8, 2.0), (64, 4.0)]
     found = as_the_smallest_batch(cells)
     assert found is not None
     assert (found.cells, found.median_error) == (2, pytest.approx(0.625))  # 1 of 2, and 1 of 4
