@@ -22,6 +22,7 @@ class CpuClass:
     them. ``scaling``: p threads are p to this power times as fast as one. ``copied``: bytes/s that one core copies
     between main memory, read and written. ``efficiency``: FLOP/s that ops reach beside large products, over what they
     reach on the profile's machine, by family, by kind of the table of ops, or by op (``aten::tanh``); 1 of all others.
+    ``unfolds``: torch has no oneDNN for it (see ``unfolded``).
     ``thread_seconds``: to end a thread and make another one, as GNU's OpenMP does (``profile.Cores``).
     """
 
@@ -34,19 +35,22 @@ class CpuClass:
     copied: float
     efficiency: Mapping[str, float] = field(default_factory=dict)
     thread_seconds: float = THREAD_SECONDS
+    unfolds: bool = False
 
     def region_seconds(self, threads: int) -> float:
         """Seconds to start a loop on so many threads; 0 on one."""
         return self.region[0] + self.region[1] * threads if threads > 1 else 0.0
 
 
-#: Apple's cores, without oneDNN: convolutions unfold images and multiply them one by one, at 6 to 55 GFLOP/s whatever
-#: the chip (TristanBilot/mlx-benchmark).
+#: Apple's cores, without oneDNN.
 _APPLE = CpuClass(
     profile="amd-epyc-2-core", start_cycles=2000.0, reached=0.6, register_bytes=16, region=(3e-6, 1e-6), scaling=0.85,
     copied=40e9,
-    efficiency={"convolution": 0.045, "convolution_backward": 0.045, "reduction": 1.5}, thread_seconds=0.0,
+    efficiency={"reduction": 1.5}, thread_seconds=0.0, unfolds=True,
 )  # fmt: skip
+#: FLOP/s that Accelerate reaches over those of the cores' vectors, as it multiplies in the matrix unit that each cluster of
+#: cores shares: 1.0 to 3.1 TFLOP/s in large products on M1 Max to M1 Ultra, 1.5 on an M4.
+_ACCELERATE = 4.5
 #: The kinds by name, as ``profile.cpus`` has them.
 #:
 #: Regions: 4 to 6 us at 16 threads of an Intel server (libgomp, calibration/records/nvidia-h200-16-core-second/
@@ -71,5 +75,5 @@ CLASSES: Mapping[str, CpuClass] = {
     ),
     "apple": _APPLE,
     # Accelerate multiplies in the matrix unit that each cluster of cores shares.
-    "apple-accelerate": replace(_APPLE, efficiency={**_APPLE.efficiency, "matmul": 2.2, "linear_algebra": 2.2}),
+    "apple-accelerate": replace(_APPLE, efficiency={**_APPLE.efficiency, "matmul": _ACCELERATE, "linear_algebra": _ACCELERATE}),
 }  # fmt: skip
