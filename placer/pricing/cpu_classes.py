@@ -6,6 +6,7 @@ then by how torch shares an op among cores (``many_cores``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -36,6 +37,8 @@ class CpuClass:
     efficiency: Mapping[str, float] = field(default_factory=dict)
     thread_seconds: float = THREAD_SECONDS
     unfolds: bool = False
+    fresh_from: float = math.inf
+    fresh: float = math.inf
 
     def region_seconds(self, threads: int) -> float:
         """Seconds to start a loop on so many threads; 0 on one."""
@@ -46,11 +49,11 @@ class CpuClass:
 _APPLE = CpuClass(
     profile="amd-epyc-2-core", start_cycles=2000.0, reached=0.6, register_bytes=16, region=(3e-6, 1e-6), scaling=0.85,
     copied=40e9,
-    efficiency={"reduction": 1.5}, thread_seconds=0.0, unfolds=True,
+    efficiency={"reduction": 1.5}, thread_seconds=0.0, unfolds=True, fresh_from=8e6, fresh=20e9,
 )  # fmt: skip
 #: FLOP/s that Accelerate reaches over those of the cores' vectors, as it multiplies in the matrix unit that each cluster of
 #: cores shares: 1.0 to 3.1 TFLOP/s in large products on M1 Max to M1 Ultra, 1.5 on an M4.
-_ACCELERATE = 4.5
+_ACCELERATE = 6.5
 #: The kinds by name, as ``profile.cpus`` has them.
 #:
 #: Regions: 4 to 6 us at 16 threads of an Intel server (libgomp, calibration/records/nvidia-h200-16-core-second/
@@ -75,5 +78,5 @@ CLASSES: Mapping[str, CpuClass] = {
     ),
     "apple": _APPLE,
     # Accelerate multiplies in the matrix unit that each cluster of cores shares.
-    "apple-accelerate": replace(_APPLE, efficiency={**_APPLE.efficiency, "matmul": _ACCELERATE, "linear_algebra": _ACCELERATE}),
+    "apple-accelerate": replace(_APPLE, efficiency={**_APPLE.efficiency, "matmul": _ACCELERATE, "encoder": _ACCELERATE, "linear_algebra": _ACCELERATE, "attention": 2.2}),
 }  # fmt: skip

@@ -63,7 +63,7 @@ USUAL_CACHE = 48e6
 def on_other_cpu(
     profile: Profile, speeds: CpuSpeeds, *, threads: int, efficiency: Mapping[str, float] | None = None,
     cache_bytes: float = USUAL_CACHE, register_bytes: int = WIDE, thread_seconds: float = THREAD_SECONDS,
-    unfolding: Mapping[str, float] | None = None,
+    unfolding: Mapping[str, float] | None = None, fresh: tuple[float, float] = (math.inf, math.inf),
 ) -> Profile:  # fmt: skip
     """The profile as of a CPU that has these speeds with ``threads`` threads.
 
@@ -88,7 +88,7 @@ def on_other_cpu(
         of_all = {name: rate * faster for name, rate in scaled.rates.items() if name.startswith("flops/")}
         cores = Cores(
             scaled.rates, speeds.region_seconds, speeds.flops_per_second, speeds.bytes_per_second, cache_bytes,
-            thread_seconds,
+            thread_seconds, fresh_from=fresh[0], fresh_bytes_per_second=fresh[1],
         )  # fmt: skip
         rates = {**scaled.rates, **of_all, "bytes_per_second": speeds.bytes_per_second}
         scaled = replace(scaled, rates=rates, cores=cores)
@@ -123,6 +123,7 @@ def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
     scaled = on_other_cpu(
         measured, speeds, threads=threads, unfolding=unfolding if kind.unfolds else None, efficiency=kind.efficiency, register_bytes=kind.register_bytes,
         cache_bytes=float(sockets * sheet.l3_bytes + threads * sheet.l2_bytes), thread_seconds=kind.thread_seconds,
+        fresh=(kind.fresh_from, kind.fresh),
     )  # fmt: skip
     facts = {
         "cpu": sheet.name, "cores": threads, "threads": threads, "accelerators": [],
