@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from dataclasses import replace
 from functools import cache
@@ -21,6 +22,8 @@ BY_ACCELERATE = frozenset((
     ("Apple M1 Max", "2024-02-15"), ("Apple M1 Ultra", "2026-03-08"), ("Apple M2 Max", "2024-03-04"),
     ("Apple M2 Ultra", "2024-03-20"), ("Apple M3", "2026-01-04"), ("Apple M4 Pro", "2025-04-10"),
 ))  # fmt: skip
+#: Sources whose processes run with jemalloc, which keeps memory that glibc would give back.
+BY_JEMALLOC = ("pytorch operator_benchmark", "pytorch inductor CPU")
 
 
 class Measured(Protocol):
@@ -49,7 +52,8 @@ def profile_of(row: Measured) -> Profile:
     """What is known of a row's machine. Raises UnknownGPU."""
     if row.device == "cpu":
         slower = row.source.startswith(BY_ACCELERATE_OR_NOT) and (row.machine, row.date) not in BY_ACCELERATE
-        return cpu_profile(row.machine, row.threads, accelerate=not slower)
+        profile = cpu_profile(row.machine, row.threads, accelerate=not slower)
+        return _keeping_memory(profile) if row.source.startswith(BY_JEMALLOC) else profile
     return gpu_profile(gpu_name(row), cpu_profile(row.host, 0))
 
 
@@ -66,6 +70,13 @@ def cpu_profile(name: str, threads: int, *, accelerate: bool = True) -> Profile:
     if sheet.kind == "apple-accelerate" and not accelerate:
         sheet = replace(sheet, kind="apple")
     return on_sheet(sheet, threads or cores)
+
+
+def _keeping_memory(profile: Profile) -> Profile:
+    """The profile where the allocator keeps the memory of large results."""
+    (fit,) = profile.fits
+    cores = fit.cores and replace(fit.cores, fresh_from=math.inf)
+    return replace(profile, fits=(replace(fit, cores=cores),))
 
 
 def gpu_name(row: Measured) -> str:

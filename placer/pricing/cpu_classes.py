@@ -23,8 +23,9 @@ class CpuClass:
     them. ``scaling``: p threads are p to this power times as fast as one. ``copied``: bytes/s that one core copies
     between main memory, read and written. ``efficiency``: FLOP/s that ops reach beside large products, over what they
     reach on the profile's machine, by family, by kind of the table of ops, or by op (``aten::tanh``); 1 of all others.
-    ``unfolds``: torch has no oneDNN for it (see ``unfolded``).
-    ``thread_seconds``: to end a thread and make another one, as GNU's OpenMP does (``profile.Cores``).
+    ``thread_seconds``: to end a thread and make another one, as GNU's OpenMP does (``profile.Cores``). ``unfolds``:
+    torch has no oneDNN for it (see ``unfolded``). Results of ``fresh_from`` bytes and more take memory that the system
+    gives page by page, at ``fresh`` bytes/s to all cores together.
     """
 
     profile: str
@@ -45,15 +46,21 @@ class CpuClass:
         return self.region[0] + self.region[1] * threads if threads > 1 else 0.0
 
 
-#: Apple's cores, without oneDNN.
+#: Apple's cores, without oneDNN. Memory of large results comes at 13 to 27 GB/s on all but one of ten chips, whatever
+#: their cores and channels (TristanBilot/mlx-benchmark: concatenations and activations).
 _APPLE = CpuClass(
     profile="amd-epyc-2-core", start_cycles=2000.0, reached=0.6, register_bytes=16, region=(3e-6, 1e-6), scaling=0.85,
     copied=40e9,
     efficiency={"reduction": 1.5}, thread_seconds=0.0, unfolds=True, fresh_from=8e6, fresh=20e9,
 )  # fmt: skip
-#: FLOP/s that Accelerate reaches over those of the cores' vectors, as it multiplies in the matrix unit that each cluster of
-#: cores shares: 1.0 to 3.1 TFLOP/s in large products on M1 Max to M1 Ultra, 1.5 on an M4.
-_ACCELERATE = 6.5
+#: FLOP/s that Accelerate reaches over those of the cores' vectors, as it multiplies in the matrix unit that each
+#: cluster of cores shares: 1.4 TFLOP/s in large products on an M1 Max, 3.1 on an M1 Ultra, 1.5 on an M4; and of
+#: attention, whose softmax stays with the cores.
+_ACCELERATE, _ATTENTION = 6.5, 2.2
+_BY_ACCELERATE = {**dict.fromkeys(("matmul", "encoder", "linear_algebra"), _ACCELERATE), "attention": _ATTENTION}
+#: Bytes from which on glibc asks the system for memory of its own and gives it back (``DEFAULT_MMAP_THRESHOLD_MAX``),
+#: and bytes/s of it: results of seven kinds of ops on an i9-10940X (TristanBilot/mlx-benchmark) come at 8 to 12 GB/s.
+_MAPPED, _GIVEN = 2.0**25, 9e9
 #: The kinds by name, as ``profile.cpus`` has them.
 #:
 #: Regions: 4 to 6 us at 16 threads of an Intel server (libgomp, calibration/records/nvidia-h200-16-core-second/
@@ -65,11 +72,11 @@ _ACCELERATE = 6.5
 CLASSES: Mapping[str, CpuClass] = {
     "x86-avx512": CpuClass(
         profile="intel-xeon-avx512-2-core", start_cycles=5500.0, reached=0.8, register_bytes=64, region=(1e-6, 0.2e-6),
-        scaling=0.85, copied=20e9,
+        scaling=0.85, copied=20e9, fresh_from=_MAPPED, fresh=_GIVEN,
     ),
     "x86-avx2": CpuClass(
         profile="amd-epyc-2-core", start_cycles=5000.0, reached=0.85, register_bytes=32, region=(1e-6, 0.2e-6),
-        scaling=0.85, copied=20e9,
+        scaling=0.85, copied=20e9, fresh_from=_MAPPED, fresh=_GIVEN,
     ),
     "arm": CpuClass(
         profile="amd-epyc-avx512-2-core", start_cycles=2600.0, reached=0.8, register_bytes=16, region=(2e-6, 2.8e-6),
@@ -77,6 +84,5 @@ CLASSES: Mapping[str, CpuClass] = {
         efficiency={"convolution": 0.3, "convolution_backward": 0.3, "functions": 0.3, "softmax": 0.3},
     ),
     "apple": _APPLE,
-    # Accelerate multiplies in the matrix unit that each cluster of cores shares.
-    "apple-accelerate": replace(_APPLE, efficiency={**_APPLE.efficiency, "matmul": _ACCELERATE, "encoder": _ACCELERATE, "linear_algebra": _ACCELERATE, "attention": 2.2}),
+    "apple-accelerate": replace(_APPLE, efficiency={**_APPLE.efficiency, **_BY_ACCELERATE}),
 }  # fmt: skip

@@ -69,7 +69,9 @@ def on_other_cpu(
 
     Its one fit is that of so many threads, scaled; else that of one thread, scaled to a core, of which ``many_cores``
     says what several take. ``efficiency``, ``register_bytes`` and ``thread_seconds`` are those of a ``CpuClass``,
-    ``cache_bytes`` what the cores' last cache holds, ``unfolding`` the rates of ``unfolded``, where it has them. Raises ProfileError if the profile has no CPU.
+    ``cache_bytes`` what the cores' last cache holds, ``unfolding`` the rates of ``unfolded`` where it unfolds.
+    ``fresh``: from how many bytes on the memory of results is new, and its bytes/s. Raises ProfileError if the profile
+    has no CPU.
     """
     measured = threads in profile.threads("cpu")
     fit = profile.fit("cpu", threads if measured else 1)
@@ -121,7 +123,8 @@ def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
         CORE_CYCLE: 1e-9 / sheet.clock_ghz,
     }
     scaled = on_other_cpu(
-        measured, speeds, threads=threads, unfolding=unfolding if kind.unfolds else None, efficiency=kind.efficiency, register_bytes=kind.register_bytes,
+        measured, speeds, threads=threads, efficiency=kind.efficiency, register_bytes=kind.register_bytes,
+        unfolding=unfolding if kind.unfolds else None,
         cache_bytes=float(sockets * sheet.l3_bytes + threads * sheet.l2_bytes), thread_seconds=kind.thread_seconds,
         fresh=(kind.fresh_from, kind.fresh),
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """Convolutions on CPUs for which torch comes without oneDNN, as Apple's.
 
 torch gives those in float32 of 16 images and more to NNPACK (``use_nnpack`` in ATen/native/Convolution.cpp), which
-transforms tiles of 8 x 8 or 16 x 16 numbers and multiplies them on one core; a kernel of one row wastes seven eighths of
-a tile. For all others it unfolds the windows of each image into a matrix, and lets Accelerate multiply that by the
+transforms tiles of 8 x 8 or 16 x 16 numbers and multiplies them on one core; a kernel of one row wastes seven eighths
+of a tile. For all others it unfolds the windows of each image into a matrix, and lets Accelerate multiply that by the
 weights (``slow_conv2d_forward_cpu`` in ATen/native/ConvolutionMM2d.cpp); gradients are made so whatever the batch.
 """
 
@@ -16,7 +16,8 @@ from placer.pricing.work import Work
 
 #: Rates of a CPU that unfolds: FLOP/s of products, bytes/s that all cores unfold, seconds of a core's cycle.
 PRODUCTS, UNFOLDED, CORE_CYCLE = "unfolded/flops", "unfolded/bytes_per_second", "unfolded/cycle_seconds"
-#: Bytes that a core unfolds in a cycle: 5 GB/s of an M1's, 279 MB in 8 to 43 ms on ten chips (TristanBilot/mlx-benchmark).
+#: Bytes that a core unfolds in a cycle, 3.8 GB/s of an M1's: 279 MB take 8 to 43 ms on ten chips
+#: (TristanBilot/mlx-benchmark).
 BYTES_PER_CYCLE = 1.2
 #: Images from which on NNPACK is asked, and the longest side of its kernels.
 LEAST_IMAGES, LONGEST_SIDE = 16, 16
