@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import zlib
+from dataclasses import replace
 from functools import cache
 from typing import Protocol
 
@@ -13,6 +15,15 @@ from placer.profile import Profile, find_gpu, named_cores
 
 #: Cores of a CPU that the catalog does not know.
 USUAL_CORES = 8
+#: Sources that do not say how their torch was built, and those of their tables whose products run in Accelerate: a
+#: batch of 1,000 of 64 x 1,024 x 32 at 160 to 354 GFLOP/s. In the others it runs at 7 to 123.
+BY_ACCELERATE_OR_NOT = ("mlx-benchmark", "chsasank/device-benchmarks")
+BY_ACCELERATE = frozenset((
+    ("Apple M1 Max", "2024-02-15"), ("Apple M1 Ultra", "2026-03-08"), ("Apple M2 Max", "2024-03-04"),
+    ("Apple M2 Ultra", "2024-03-20"), ("Apple M3", "2026-01-04"), ("Apple M4 Pro", "2025-04-10"),
+))  # fmt: skip
+#: Sources whose processes run with jemalloc, which keeps memory that glibc would give back.
+BY_JEMALLOC = ("pytorch operator_benchmark", "pytorch inductor CPU")
 
 
 class Measured(Protocol):
@@ -21,6 +32,10 @@ class Measured(Protocol):
     ``cores`` and ``threads`` are those of ``machine``, 0 where they are not known.
     """
 
+    @property
+    def source(self) -> str: ...
+    @property
+    def date(self) -> str: ...
     @property
     def device(self) -> str: ...
     @property
@@ -36,18 +51,32 @@ class Measured(Protocol):
 def profile_of(row: Measured) -> Profile:
     """What is known of a row's machine. Raises UnknownGPU."""
     if row.device == "cpu":
-        return cpu_profile(row.machine, row.threads)
+        slower = row.source.startswith(BY_ACCELERATE_OR_NOT) and (row.machine, row.date) not in BY_ACCELERATE
+        profile = cpu_profile(row.machine, row.threads, accelerate=not slower)
+        return _keeping_memory(profile) if row.source.startswith(BY_JEMALLOC) else profile
     return gpu_profile(gpu_name(row), cpu_profile(row.host, 0))
 
 
 @cache
-def cpu_profile(name: str, threads: int) -> Profile:
-    """What is known of a CPU by its name, run with so many threads; 0: all cores of a socket."""
+def cpu_profile(name: str, threads: int, *, accelerate: bool = True) -> Profile:
+    """What is known of a CPU by its name, run with so many threads; 0: all cores of a socket.
+
+    ``accelerate``: torch multiplies with Accelerate on Apple's.
+    """
     try:
         sheet, cores = named_cores(name)
     except UnknownCPU:
         return cpu_class(2.0 * (threads or USUAL_CORES))  # two vCPUs of a core
+    if sheet.kind == "apple-accelerate" and not accelerate:
+        sheet = replace(sheet, kind="apple")
     return on_sheet(sheet, threads or cores)
+
+
+def _keeping_memory(profile: Profile) -> Profile:
+    """The profile where the allocator keeps the memory of large results."""
+    (fit,) = profile.fits
+    cores = fit.cores and replace(fit.cores, fresh_from=math.inf)
+    return replace(profile, fits=(replace(fit, cores=cores),))
 
 
 def gpu_name(row: Measured) -> str:

@@ -175,7 +175,10 @@ def _torchvision(step: PublishedStep) -> nn.Module:
     options = dict(how.get("options", {}))
     if "group_norm" in how:
         options["norm_layer"] = partial(nn.GroupNorm, how["group_norm"])
-    built: nn.Module = getattr(models, how["name"])(weights=None, **options)
+    builder = getattr(models, how["name"], None)
+    if builder is None:
+        raise TraceError(f"torchvision has no network {how['name']!r}")
+    built: nn.Module = builder(weights=None, **options)
     return built
 
 

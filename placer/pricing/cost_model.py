@@ -29,10 +29,11 @@ from placer.pricing.describe import (
 from placer.pricing.floors import PUBLISHED, floor_parts, has_physics, roofline_seconds, start_share, table_seconds
 from placer.pricing.framework import framework_counts
 from placer.pricing.gaussian_process import Array, Residual
-from placer.pricing.many_cores import SHARED_SIGMA, cut_of, share_of, shared_seconds
+from placer.pricing.many_cores import ONE_PIECE, SHARED_SIGMA, cut_of, share_of, shared_seconds
 from placer.pricing.op_table import COUNTED
 from placer.pricing.prediction import SIGMA, PricedTrace, Provenance, Source
 from placer.pricing.timeline import host_seconds, kernels_of, pause_seconds
+from placer.pricing.unfolded import unfolded_seconds, unfolds
 from placer.pricing.work import Work
 from placer.profile import DeviceFit
 from placer.tracing import Trace
@@ -126,7 +127,7 @@ class CostModel:
         cores, threads = self.fit.cores, self.fit.threads
         if cores is None:
             return self._price_in_groups(works, self.fit)
-        cuts = [cut_of(work) for work in works]
+        cuts = [ONE_PIECE if unfolds(work, cores.rates) else cut_of(work) for work in works]
         shares = [share_of(work, min(threads, cut.pieces)) for work, cut in zip(works, cuts, strict=True)]
         one = replace(self.fit, threads=1, rates=cores.rates)
         seconds, sigma, sources = self._price_in_groups(shares, one)
@@ -156,6 +157,8 @@ class CostModel:
             return CostModel._free, ""
         if residual is None and self._gpu is not None:
             return CostModel._by_published_times, ""
+        if unfolds(work, fit.rates):
+            return CostModel._by_unfolding, ""
         # The table of ops has what no sample of the family is of, unless the family counts what such an op does.
         counted = work.family == "view" or (work.effort is not None and work.effort.kind == COUNTED)
         if on_cpu and not counted and (residual is None or residual.op_index(known_labels(work)) < 0):
@@ -174,6 +177,10 @@ class CostModel:
     def _by_table_of_ops(self, works: Sequence[Work], fit: DeviceFit, _: str) -> Prices:
         """Cycles or memory traffic."""
         return _unmeasured(works, [table_seconds(work, fit) for work in works])
+
+    def _by_unfolding(self, works: Sequence[Work], fit: DeviceFit, _: str) -> Prices:
+        """What is known of convolutions without oneDNN."""
+        return _unmeasured(works, [unfolded_seconds(work, fit.rates) for work in works])
 
     def _by_roofline(self, works: Sequence[Work], fit: DeviceFit, _: str) -> Prices:
         """Peak rates alone."""

@@ -6,6 +6,7 @@ then by how torch shares an op among cores (``many_cores``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -22,7 +23,9 @@ class CpuClass:
     them. ``scaling``: p threads are p to this power times as fast as one. ``copied``: bytes/s that one core copies
     between main memory, read and written. ``efficiency``: FLOP/s that ops reach beside large products, over what they
     reach on the profile's machine, by family, by kind of the table of ops, or by op (``aten::tanh``); 1 of all others.
-    ``thread_seconds``: to end a thread and make another one, as GNU's OpenMP does (``profile.Cores``).
+    ``thread_seconds``: to end a thread and make another one, as GNU's OpenMP does (``profile.Cores``). ``unfolds``:
+    torch has no oneDNN for it (see ``unfolded``). Results of ``fresh_from`` bytes and more take memory that the system
+    gives page by page, at ``fresh`` bytes/s to all cores together.
     """
 
     profile: str
@@ -34,19 +37,30 @@ class CpuClass:
     copied: float
     efficiency: Mapping[str, float] = field(default_factory=dict)
     thread_seconds: float = THREAD_SECONDS
+    unfolds: bool = False
+    fresh_from: float = math.inf
+    fresh: float = math.inf
 
     def region_seconds(self, threads: int) -> float:
         """Seconds to start a loop on so many threads; 0 on one."""
         return self.region[0] + self.region[1] * threads if threads > 1 else 0.0
 
 
-#: Apple's cores, without oneDNN: convolutions unfold images and multiply them one by one, at 6 to 55 GFLOP/s whatever
-#: the chip (TristanBilot/mlx-benchmark).
+#: Apple's cores, without oneDNN. Memory of large results comes at 13 to 27 GB/s on all but one of ten chips, whatever
+#: their cores and channels (TristanBilot/mlx-benchmark: concatenations and activations).
 _APPLE = CpuClass(
     profile="amd-epyc-2-core", start_cycles=2000.0, reached=0.6, register_bytes=16, region=(3e-6, 1e-6), scaling=0.85,
     copied=40e9,
-    efficiency={"convolution": 0.045, "convolution_backward": 0.045, "reduction": 1.5}, thread_seconds=0.0,
+    efficiency={"reduction": 1.5}, thread_seconds=0.0, unfolds=True, fresh_from=8e6, fresh=20e9,
 )  # fmt: skip
+#: FLOP/s that Accelerate reaches over those of the cores' vectors, as it multiplies in the matrix unit that each
+#: cluster of cores shares: 1.4 TFLOP/s in large products on an M1 Max, 3.1 on an M1 Ultra, 1.5 on an M4; and of
+#: attention, whose softmax stays with the cores.
+_ACCELERATE, _ATTENTION = 6.5, 2.2
+_BY_ACCELERATE = {**dict.fromkeys(("matmul", "encoder", "linear_algebra"), _ACCELERATE), "attention": _ATTENTION}
+#: Bytes from which on glibc asks the system for memory of its own and gives it back (``DEFAULT_MMAP_THRESHOLD_MAX``),
+#: and bytes/s of it: results of seven kinds of ops on an i9-10940X (TristanBilot/mlx-benchmark) come at 8 to 12 GB/s.
+_MAPPED, _GIVEN = 2.0**25, 9e9
 #: The kinds by name, as ``profile.cpus`` has them.
 #:
 #: Regions: 4 to 6 us at 16 threads of an Intel server (libgomp, calibration/records/nvidia-h200-16-core-second/
@@ -58,11 +72,11 @@ _APPLE = CpuClass(
 CLASSES: Mapping[str, CpuClass] = {
     "x86-avx512": CpuClass(
         profile="intel-xeon-avx512-2-core", start_cycles=5500.0, reached=0.8, register_bytes=64, region=(1e-6, 0.2e-6),
-        scaling=0.85, copied=20e9,
+        scaling=0.85, copied=20e9, fresh_from=_MAPPED, fresh=_GIVEN,
     ),
     "x86-avx2": CpuClass(
         profile="amd-epyc-2-core", start_cycles=5000.0, reached=0.85, register_bytes=32, region=(1e-6, 0.2e-6),
-        scaling=0.85, copied=20e9,
+        scaling=0.85, copied=20e9, fresh_from=_MAPPED, fresh=_GIVEN,
     ),
     "arm": CpuClass(
         profile="amd-epyc-avx512-2-core", start_cycles=2600.0, reached=0.8, register_bytes=16, region=(2e-6, 2.8e-6),
@@ -70,6 +84,5 @@ CLASSES: Mapping[str, CpuClass] = {
         efficiency={"convolution": 0.3, "convolution_backward": 0.3, "functions": 0.3, "softmax": 0.3},
     ),
     "apple": _APPLE,
-    # Accelerate multiplies in the matrix unit that each cluster of cores shares.
-    "apple-accelerate": replace(_APPLE, efficiency={**_APPLE.efficiency, "matmul": 2.2, "linear_algebra": 2.2}),
+    "apple-accelerate": replace(_APPLE, efficiency={**_APPLE.efficiency, **_BY_ACCELERATE}),
 }  # fmt: skip

@@ -168,6 +168,7 @@ def describe(call: OpCall, context: Context) -> Work:
         ),
         effort=NOTHING if family.name == "view" else effort(call, flops, moved),
         loads=dependent_loads(call),
+        fresh=0.0 if call.in_place or call.view else float(max((t.stored_bytes for t in call.outputs), default=0)),
     )
 
 
@@ -219,7 +220,7 @@ def _at(place: Place, work: Work) -> Work:
     return Work(
         work.family, work.op, work.dtype, work.flops, work.bytes,
         (*work.sizes[:-2], place.previous_bytes, place.reuse_bytes), (*work.flags[:-1], float(place.first)),
-        work.effort, work.loads,
+        work.effort, work.loads, work.fresh,
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from placer.pricing.framework import HOST_DOUBT, ISSUE_RATIO
 from placer.pricing.op_table import kind_of
 from placer.pricing.speed_reading import cpu_speeds
 from placer.pricing.speeds import CpuSpeeds
+from placer.pricing.unfolded import BYTES_PER_CYCLE, CORE_CYCLE, PRODUCTS, UNFOLDED
 from placer.profile import (
     SAME_CLASS_WITHIN,
     SCHEMA,
@@ -63,12 +64,15 @@ USUAL_CACHE = 48e6
 def on_other_cpu(
     profile: Profile, speeds: CpuSpeeds, *, threads: int, efficiency: Mapping[str, float] | None = None,
     cache_bytes: float = USUAL_CACHE, register_bytes: int = WIDE, thread_seconds: float = THREAD_SECONDS,
+    unfolding: Mapping[str, float] | None = None, fresh: tuple[float, float] = (math.inf, math.inf),
 ) -> Profile:  # fmt: skip
     """The profile as of a CPU that has these speeds with ``threads`` threads.
 
     Its one fit is that of so many threads, scaled; else that of one thread, scaled to a core, of which ``many_cores``
     says what several take. ``efficiency``, ``register_bytes`` and ``thread_seconds`` are those of a ``CpuClass``,
-    ``cache_bytes`` what the cores' last cache holds. Raises ProfileError if the profile has no CPU.
+    ``cache_bytes`` what the cores' last cache holds, ``unfolding`` the rates of ``unfolded`` where it unfolds.
+    ``fresh``: from how many bytes on the memory of results is new, and its bytes/s. Raises ProfileError if the profile
+    has no CPU.
     """
     measured = threads in profile.threads("cpu")
     fit = profile.fit("cpu", threads if measured else 1)
@@ -81,12 +85,13 @@ def on_other_cpu(
         interval={**fit.interval, "base": base, HOST_DOUBT: speeds.doubt}, estimated=True,
         reference=str(profile.fingerprint.get("cpu") or ""),
     )  # fmt: skip
+    scaled = replace(scaled, rates={**scaled.rates, **(unfolding or {})})
     if not measured:
         faster = speeds.flops_per_second / speeds.core_flops_per_second
         of_all = {name: rate * faster for name, rate in scaled.rates.items() if name.startswith("flops/")}
         cores = Cores(
             scaled.rates, speeds.region_seconds, speeds.flops_per_second, speeds.bytes_per_second, cache_bytes,
-            thread_seconds,
+            thread_seconds, fresh_from=fresh[0], fresh_bytes_per_second=fresh[1],
         )  # fmt: skip
         rates = {**scaled.rates, **of_all, "bytes_per_second": speeds.bytes_per_second}
         scaled = replace(scaled, rates=rates, cores=cores)
@@ -113,9 +118,16 @@ def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
         region_seconds=kind.region_seconds(threads),
         cycle_seconds=CYCLE_AT_1_GHZ / (sheet.clock_ghz * 1e9),
     )
+    unfolding = {
+        PRODUCTS: kind.efficiency.get("matmul", 1.0) * speeds.flops_per_second,
+        UNFOLDED: BYTES_PER_CYCLE * sheet.clock_ghz * 1e9 * threads,
+        CORE_CYCLE: 1e-9 / sheet.clock_ghz,
+    }
     scaled = on_other_cpu(
         measured, speeds, threads=threads, efficiency=kind.efficiency, register_bytes=kind.register_bytes,
+        unfolding=unfolding if kind.unfolds else None,
         cache_bytes=float(sockets * sheet.l3_bytes + threads * sheet.l2_bytes), thread_seconds=kind.thread_seconds,
+        fresh=(kind.fresh_from, kind.fresh),
     )  # fmt: skip
     facts = {
         "cpu": sheet.name, "cores": threads, "threads": threads, "accelerators": [],

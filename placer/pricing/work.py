@@ -143,3 +143,5 @@ class Work:
     effort: Effort | None = None
     #: Loads that follow each other in the busiest thread of an accelerator (``dependent``).
     loads: float = 0.0
+    #: Bytes of the largest result that the op makes anew.
+    fresh: float = 0.0

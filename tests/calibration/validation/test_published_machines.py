@@ -100,6 +100,14 @@ def test_the_command_writes_what_it_prints(tmp_path: Path, capsys: pytest.Captur
         validate_machines(tmp_path / "nowhere")
 
 
+def test_a_network_that_torchvision_does_not_have_is_left_out(tmp_path: Path) -> None:
+    pytest.importorskip("torchvision")
+    write(tmp_path, steps=[step("torchvision:resnet18 with a head of its own", 30.0, batch="1")])
+    said: list[str] = []
+    assert not list(price_machine_steps(read_machine_steps(tmp_path), said.append))
+    assert said == ["1 steps left out: torchvision has no network 'resnet18 with a head of its own'"]
+
+
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason=f"the published measurements are not in {PUBLISHED}")
 def test_published_ops_have_prices() -> None:
     """All of one case a machine: bounds are those of docs/dev/accuracy-details.md, with room."""
