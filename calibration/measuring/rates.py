@@ -21,8 +21,7 @@ from placer import machine
 from placer.calibration.measuring.clocks import WARM, keep_busy
 from placer.calibration.measuring.faults import synchronizer
 from placer.calibration.measuring.timing import Clock, measure, percentile
-from placer.pricing import FRESH, SIZES
-from placer.pricing.families.family import FINE_GRAIN
+from placer.pricing import FINE_GRAIN, FRESH, SIZES
 from placer.profile import THREAD_SECONDS
 
 #: Shares that the time for all rates of a device is divided into.

@@ -37,7 +37,7 @@ from placer.pricing.estimate import (
     on_sheet,
     scaled_fit,
 )
-from placer.pricing.families import FAMILIES, PER_CORE, family_of, parameter_updates
+from placer.pricing.families import FAMILIES, FINE_GRAIN, PER_CORE, family_of, parameter_updates
 from placer.pricing.floors import (
     ARITHMETIC_BY_FLOOR,
     COMPUTE_PARTS,
@@ -99,14 +99,14 @@ _HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile", "mis
 
 __all__ = [
     "ARITHMETIC_BY_FLOOR", "BACKWARD", "CLASSES", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Context", "Cost",
-    "CostModel", "CpuClass", "CpuSpeeds", "Effort", "FAMILIES", "FORWARD", "FRESH", "HOST_DOUBT", "HOST_WORK",
-    "KERNELS", "LEARNT", "LONG_STEPS", "LOOPS_BY_FLOOR", "MANY_TURNS", "NOT_PREDICTED", "ONE_TURN", "PER_CORE",
-    "PUBLISHED", "Prediction", "PricedTrace", "Provenance", "Residence", "SIZES", "SOURCES", "STARTING", "Source",
-    "Span", "UPDATE", "VARIANT", "Work", "Z90", "amounts", "backed", "beside", "compute_parts", "copies_of_steps",
-    "copy_seconds", "cores_of", "covariance", "describe", "describe_step", "device_model", "distances", "doubt",
-    "estimated_profile", "family_of", "feature_names", "fitted_features", "floor_amounts", "floor_parts",
-    "foreign_family", "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_framework", "host_seconds",
-    "inputs_of", "issued_as", "kernels_of", "launches", "long_share", "missing_op", "named_profile",
+    "CostModel", "CpuClass", "CpuSpeeds", "Effort", "FAMILIES", "FINE_GRAIN", "FORWARD", "FRESH", "HOST_DOUBT",
+    "HOST_WORK", "KERNELS", "LEARNT", "LONG_STEPS", "LOOPS_BY_FLOOR", "MANY_TURNS", "NOT_PREDICTED", "ONE_TURN",
+    "PER_CORE", "PUBLISHED", "Prediction", "PricedTrace", "Provenance", "Residence", "SIZES", "SOURCES", "STARTING",
+    "Source", "Span", "UPDATE", "VARIANT", "Work", "Z90", "amounts", "backed", "beside", "compute_parts",
+    "copies_of_steps", "copy_seconds", "cores_of", "covariance", "describe", "describe_step", "device_model",
+    "distances", "doubt", "estimated_profile", "family_of", "feature_names", "fitted_features", "floor_amounts",
+    "floor_parts", "foreign_family", "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_framework",
+    "host_seconds", "inputs_of", "issued_as", "kernels_of", "launches", "long_share", "missing_op", "named_profile",
     "nearest_profile", "on_accelerator", "on_other_cpu", "on_sheet", "op_label", "op_lines", "parameter_updates",
     "pause_seconds", "peak", "predict", "roofline_seconds", "scaled_fit", "small_step_seconds", "step_bounds",
     "table_seconds", "timeline", "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest", "width",

@@ -59,8 +59,9 @@ _APPLE = CpuClass(
 _ACCELERATE, _ATTENTION = 6.5, 2.2
 _BY_ACCELERATE = {**dict.fromkeys(("matmul", "encoder", "linear_algebra"), _ACCELERATE), "attention": _ATTENTION}
 #: Bytes from which on glibc asks the system for memory of its own and gives it back (``DEFAULT_MMAP_THRESHOLD_MAX``),
-#: and bytes/s of it: results of seven kinds of ops on an i9-10940X (TristanBilot/mlx-benchmark) come at 8 to 12 GB/s.
-_MAPPED, _GIVEN = 2.0**25, 9e9
+#: and bytes/s of it: results of seven kinds of ops on an i9-10940X (TristanBilot/mlx-benchmark) come at 8 to 12 GB/s,
+#: one of 63 MB on the 16 threads beside an H200 at 22 (``relu`` in its record's journal).
+_MAPPED, _GIVEN = 2.0**25, 13e9
 #: The kinds by name, as ``profile.cpus`` has them.
 #:
 #: Regions: 4 to 6 us at 16 threads of an Intel server (libgomp, calibration/records/nvidia-h200-16-core-second/

@@ -109,7 +109,7 @@ def threads_made(cut_: Cut, threads: int) -> float:
     """Threads that end and are made anew, as regions of an op ask for smaller teams than the regions around them.
 
     GNU's OpenMP ends the threads that a region does not ask for, and makes them anew for the next that does. torch's
-    own loops never ask for fewer (``invoke_parallel`` in ATen/ParallelOpenMP.h, pytorch#32008); oneDNN's primitives ask
+    own loops never ask for fewer (ATen/ParallelOpenMP.h, pytorch#32008); oneDNN's primitives ask
     for one thread a piece. A team of one runs within the thread that starts it, and ends none.
     """
     return sum(threads - team for team in cut_.teams if 1.0 < team < threads)

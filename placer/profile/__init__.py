@@ -1,7 +1,7 @@
 """What is known of a machine: its profile, the JSON it is kept as, what comes with placer, and the catalogs."""
 
 from placer.files import replace_file
-from placer.profile.cores import THREAD_SECONDS, Cores, on_cores
+from placer.profile.cores import THREAD_SECONDS, Cores
 from placer.profile.cpus import CpuSheet, cpus, find_cpu, find_instance, named_cores
 from placer.profile.gpus import PUBLISHED_MPS, DataSheet, find_gpu, gpus, knowledge, reported_gpu
 from placer.profile.profile import (
@@ -17,6 +17,7 @@ from placer.profile.profile import (
     default_threads,
     dissimilarity,
     memory_of,
+    on_cores,
     stale_fields,
 )
 from placer.profile.regular import open_regular, read_regular

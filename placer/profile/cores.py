@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from placer.profile.profile import DeviceFit
 
 #: Seconds in which a thread ends and another one is made: 13 of them lengthen a small convolution by 0.80 to 0.95 ms on
 #: three machines (calibration.journal.xz of the three records calibration/records/nvidia-*, ``cnn 8ef9383a2c6``).
@@ -43,39 +39,22 @@ class Cores:
         return min(math.log(faster) / math.log(threads), 1.0) if threads > 1 else 1.0
 
 
-def on_cores(core: DeviceFit, measured: Sequence[DeviceFit], threads: int) -> DeviceFit:
-    """The fit of a CPU at any number of ``threads``, more than one.
+def alone(rates: Mapping[str, float]) -> Cores:
+    """One core of these ``rates``, as all there are."""
+    return Cores(rates, 0.0, rates["flops/float32"], rates["bytes_per_second"])
 
-    ``core`` is the fit of one thread. Those ``measured``, in ascending order, are of several: they have ``cores`` and
-    no families. Between two of them, and between one thread and the fewest, numbers follow the logarithm of the number
-    of threads. Beyond the most there are no more cores.
+
+def cores_at(threads: int, known: Mapping[int, Cores]) -> Cores:
+    """The cores at any number of threads, by those ``known``: at one thread and at some others.
+
+    Between two of them numbers follow the logarithm of the number of threads. Beyond the most there are no more cores.
     """
-    more = next((fit for fit in measured if fit.threads >= threads), measured[-1])
-    of_all = more.cores
-    assert of_all is not None
-    if more.threads > threads:
-        fewer = max((fit for fit in measured if fit.threads < threads), key=lambda fit: fit.threads, default=core)
-        of_all = _between(fewer.cores or alone(core), of_all, _way(fewer.threads, threads, more.threads))
-    rates = {
-        **more.rates,
-        **_at_flops(more.rates, of_all.flops_per_second),
-        "bytes_per_second": of_all.bytes_per_second,
-    }
-    framework = {name: of_all.pace * seconds for name, seconds in core.framework.items()}
-    return replace(
-        more, threads=min(threads, more.threads), rates=rates, families=core.families, framework=framework,
-        reference=core.reference, cores=replace(of_all, rates=core.rates),
-    )  # fmt: skip
-
-
-def alone(core: DeviceFit) -> Cores:
-    """One core as all there are."""
-    return Cores(core.rates, 0.0, core.rates["flops/float32"], core.rates["bytes_per_second"])
-
-
-def _way(fewer: int, threads: int, more: int) -> float:
-    """How far a number of threads is from one to another, from 0 to 1."""
-    return math.log(threads / fewer) / math.log(more / fewer)
+    more = min((count for count in known if count >= threads), default=max(known))
+    fewer = max((count for count in known if count <= threads), default=more)
+    if fewer >= more:
+        return known[more]
+    way = math.log(threads / fewer) / math.log(more / fewer)
+    return _between(known[fewer], known[more], way)
 
 
 def _between(fewer: Cores, more: Cores, way: float) -> Cores:
@@ -92,9 +71,3 @@ def _between(fewer: Cores, more: Cores, way: float) -> Cores:
         bytes_per_second=by_factors("bytes_per_second"),
         pace=by_factors("pace"),
     )
-
-
-def _at_flops(rates: Mapping[str, float], flops_per_second: float) -> dict[str, float]:
-    """The rates of products in all dtypes, where those of float32 are so fast."""
-    faster = flops_per_second / rates["flops/float32"]
-    return {name: rate * faster for name, rate in rates.items() if name.startswith("flops/")}

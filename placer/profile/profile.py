@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from placer import machine
 from placer.errors import ProfileError, ProfileStale
-from placer.profile.cores import Cores, on_cores
+from placer.profile.cores import Cores, alone, cores_at
 
 #: The format, and the oldest that is still read. A reader refuses what it does not know, newer and older with different
 #: errors. What is not read any more was never in a release.
@@ -118,6 +118,28 @@ class DeviceFit:
     gpu: str = ""
     estimated: bool = False
     cores: Cores | None = None
+
+
+def on_cores(core: DeviceFit, measured: Sequence[DeviceFit], threads: int) -> DeviceFit:
+    """The fit of a CPU at any number of ``threads``, more than one.
+
+    ``core`` is the fit of one thread. Those ``measured``, in ascending order, are of several: they have ``cores`` and
+    no families.
+    """
+    known = {fit.threads: fit.cores for fit in measured if fit.cores is not None}
+    of_all = cores_at(threads, {1: alone(core.rates), **known})
+    nearest = next((fit for fit in measured if fit.threads >= threads), measured[-1])
+    faster = of_all.flops_per_second / nearest.rates["flops/float32"]
+    flops = {name: rate * faster for name, rate in nearest.rates.items() if name.startswith("flops/")}
+    return replace(
+        nearest,
+        threads=min(threads, nearest.threads),
+        rates={**nearest.rates, **flops, "bytes_per_second": of_all.bytes_per_second},
+        families=core.families,
+        framework={name: of_all.pace * seconds for name, seconds in core.framework.items()},
+        reference=core.reference,
+        cores=replace(of_all, rates=core.rates),
+    )
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from placer.pricing.families import loops, moves, parameter_updates, products, quantized
-from placer.pricing.families.family import PER_CORE, Family, Features
+from placer.pricing.families.family import FINE_GRAIN, PER_CORE, Family, Features
 
-__all__ = ["FAMILIES", "PER_CORE", "Family", "Features", "family_of", "parameter_updates"]
+__all__ = ["FAMILIES", "FINE_GRAIN", "PER_CORE", "Family", "Features", "family_of", "parameter_updates"]
 
 #: All families by name.
 FAMILIES: Mapping[str, Family] = {
