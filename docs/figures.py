@@ -19,7 +19,7 @@ from pathlib import Path
 from placer.calibration.validation import record
 from placer.calibration.validation.cells import priced_cells, traced_network, unpredicted
 from placer.calibration.validation.record import Cell, Report
-from placer.calibration.validation.reference import reference_tables
+from placer.calibration.validation.reference import reference_tables, what_if_tables
 from placer.calibration.validation.run import entries_of, estimate_for, profile_for
 from placer.calibration.validation.scores import (
     FEW_PARAMETERS,
@@ -108,13 +108,15 @@ HELD_OUT = Replay(
     "| `held_out.json` of `...-november` | 158 networks drawn at random, that no fit ever saw |",
 )
 THREADS = Replay("cpu-avx512-2-core/threads.json", "")
+#: The reference systems on the CPU that their cards are put beside.
+SYSTEMS = Replay("cpu-intel-avx512-2-core/reference.json", "")
 GPUS = (
     _gpu_record("H100", "nvidia-h100-80gb-hbm3-16-core", "NVIDIA H100 80GB HBM3"),
     _gpu_record("H200", "nvidia-h200-16-core", "NVIDIA H200"),
     _gpu_record("second H200", "nvidia-h200-16-core-second", "NVIDIA H200"),
 )
 ALL = (
-    *CALIBRATED, *ESTIMATED, HELD_OUT, THREADS, *(gpu.calibrated for gpu in GPUS), *(gpu.published for gpu in GPUS),
+    *CALIBRATED, *ESTIMATED, HELD_OUT, THREADS, SYSTEMS, *(gpu.calibrated for gpu in GPUS), *(gpu.published for gpu in GPUS),
 )  # fmt: skip
 Predicted = Mapping[Replay, Sequence[Cell]]
 
@@ -184,6 +186,8 @@ def figures(found: Predicted) -> Iterator[Figures]:
         yield row(ACCURACY, HELD_OUT.row, _errors(reached), _whole(reached.inside), "", "", repeats)
     if THREADS in found:
         yield thread_choices(found[THREADS])
+    if SYSTEMS in found:
+        yield predicted_reference_systems()
     for gpu in GPUS:
         if gpu.calibrated in found:
             yield from calibrated_gpu(gpu, found[gpu.calibrated])
@@ -234,15 +238,27 @@ def gpu_row(replay: Replay, cells: Sequence[Cell]) -> Iterator[Figures]:
     yield usual_error(replay, _score(on_gpu))
 
 
+def predicted_reference_systems() -> Figures:
+    """The reference systems on the accounts' own hardware, and on a T4 beside the CPU of the record."""
+    tables = what_if_tables(SYSTEMS.report(), SYSTEMS.profile(), ())
+    return _systems("predicted", tables, (0, 1, 6, 8, 10, 11, 12, 13), titles=True)
+
+
 def measured_reference_systems(gpu: GpuRecord, cells: Sequence[Cell]) -> Figures:
     """The reference systems as they were measured on a machine, claim by claim."""
+    return _systems(f"measured: {gpu.folder}", reference_tables(cells), (0, 1, 8, 9, 10, 11, 12, 13))
+
+
+def _systems(what: str, items: Iterable[Table | str], words: Sequence[int], *, titles: bool = False) -> Figures:
+    """Tables, and lines below them, between two marks; columns of ``words`` stand on the left."""
     lines: list[str] = []
-    for item in reference_tables(cells):
+    for item in items:
         if isinstance(item, Table):
-            lines += markdown(item.columns, item.rows, words=(0, 1, 8, 9, 10, 11, 12, 13))
+            lines += ["", f"{item.title}:", ""] if titles else []
+            lines += markdown(item.columns, item.rows, words=words)
         else:
             lines += ["", f"{item[0].upper()}{item[1:]}."]
-    begin, end = f"<!-- measured: {gpu.folder} -->\n", "<!-- end -->"
+    begin, end = f"<!-- {what} -->\n", "<!-- end -->"
     text = begin + "\n".join([*lines, end])
     return Figures(REFERENCE, rf"{re.escape(begin)}(?:.|\n)*?{re.escape(end)}", text)
 
