@@ -116,7 +116,8 @@ GPUS = (
     _gpu_record("second H200", "nvidia-h200-16-core-second", "NVIDIA H200"),
 )
 ALL = (
-    *CALIBRATED, *ESTIMATED, HELD_OUT, THREADS, SYSTEMS, *(gpu.calibrated for gpu in GPUS), *(gpu.published for gpu in GPUS),
+    *CALIBRATED, *ESTIMATED, HELD_OUT, THREADS, SYSTEMS,
+    *(gpu.calibrated for gpu in GPUS), *(gpu.published for gpu in GPUS),
 )  # fmt: skip
 Predicted = Mapping[Replay, Sequence[Cell]]
 
