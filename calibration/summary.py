@@ -147,6 +147,11 @@ def _details(fit: DeviceFit) -> Iterator[Row]:
         yield "first use", f"{format_seconds(rates['context_seconds'])} in all, {format_seconds(first)} for each new op"
     if "memory_bytes" in rates:
         yield "memory size", format_bytes(rates["memory_bytes"])
+    if fit.cores is not None:
+        region, thread = map(format_seconds, (fit.cores.region_seconds, fit.cores.thread_seconds))
+        made = f"{thread} for a thread that is made anew"
+        yield "many cores", f"{region} to start a loop, {made}, pace {fit.cores.pace:.2f}"
+        return
     taken = sum(family.measured for family in fit.families.values())
     built_on = f", built on what {fit.reference} knows" if fit.reference else ""
     yield "cost model", f"{len(fit.families)} op families fitted on {taken:,} samples{built_on}"

@@ -16,7 +16,7 @@ import numpy as np
 from placer.calibration.fitting.device import predict_step
 from placer.calibration.fitting.transfer import Expectation
 from placer.calibration.measuring.journal import StepObservation
-from placer.pricing import CostModel, CpuSpeeds, scaled_fit
+from placer.pricing import Z90, CostModel, CpuSpeeds, scaled_fit
 from placer.profile import THREAD_SECONDS, Cores, DeviceFit, on_cores
 
 #: Numbers of threads up to which each is measured and fitted as such.
@@ -41,7 +41,7 @@ def fit_cores(
     pace = math.exp(float(np.median(_ratios(observations, _all_cores(core, rates, threads)))))
     of_all = _all_cores(core, rates, threads, pace)
     cores = replace(of_all.cores, rates=rates) if of_all.cores else None
-    return replace(of_all, families={}, framework={}, interval=_interval(observations, core, of_all), cores=cores)
+    return replace(of_all, families={}, framework={}, interval=_interval(core), cores=cores)
 
 
 def core_of_steps(
@@ -65,14 +65,14 @@ def core_of_steps(
     return core(_crossing(slower, *PACES))
 
 
-def _interval(observations: Sequence[StepObservation], core: DeviceFit, fit: DeviceFit) -> dict[str, float]:
+def _interval(core: DeviceFit) -> dict[str, float]:
     """The constants of the interval: those of one core, and what sharing adds.
 
-    The steps that were measured on all cores are few, and blocks of ops as no network has them: they do not tell it.
+    The steps that were measured on all cores do not tell it: they are few, and those of early calibrations are blocks
+    of ops as no network has them.
     """
-    errors = np.abs(_ratios(observations, fit))
     base = math.hypot(core.interval.get("base", 0.0), SHARING)
-    return {**core.interval, "base": base, "held_out": float(np.quantile(errors, 0.9))}
+    return {**core.interval, "base": base, "held_out": Z90 * base}
 
 
 def _all_cores(core: DeviceFit, rates: Mapping[str, float], threads: int, pace: float = 1.0) -> DeviceFit:
