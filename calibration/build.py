@@ -51,25 +51,26 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
             continue
         if journal.timers.get((device, threads)) == WAITING:
             lacking.append(f"{device}: {WAITED_FOR}")
-        step_seconds = journal.seconds[device, threads] / len(observations)
-        candidates = fitting.expectations(known, device, threads, fingerprint)
-        expected = fitting.of_nearest_pace(candidates, observations, step_seconds)
         core = _one_core(fits, observations, rates, known, threads, fingerprint) if device == "cpu" else None
         if core is not None:
             fit = fitting.fit_cores(observations, rates, core, threads)
             if core not in fits:
                 fits.append(replace(core, interval=fit.interval))
-        elif device == "cpu":
-            fit = fitting.fit_device(
-                observations, rates, device=device, threads=threads, chosen=chosen, expected=expected,
-                step_seconds=step_seconds,
-            )  # fmt: skip
         else:
-            gpu = fitting.catalog_gpu(fingerprint, device)
-            fit = fitting.fit_accelerator(
-                observations, rates, device=device, threads=threads, expected=expected, gpu=gpu
-            )
-            contradicted += fitting.contradictions(observations, device, gpu) if gpu else ()
+            step_seconds = journal.seconds[device, threads] / len(observations)
+            candidates = fitting.expectations(known, device, threads, fingerprint)
+            expected = fitting.of_nearest_pace(candidates, observations, step_seconds)
+            if device == "cpu":
+                fit = fitting.fit_device(
+                    observations, rates, device=device, threads=threads, chosen=chosen, expected=expected,
+                    step_seconds=step_seconds,
+                )  # fmt: skip
+            else:
+                gpu = fitting.catalog_gpu(fingerprint, device)
+                fit = fitting.fit_accelerator(
+                    observations, rates, device=device, threads=threads, expected=expected, gpu=gpu
+                )
+                contradicted += fitting.contradictions(observations, device, gpu) if gpu else ()
         fits.append(fit)
         samples += fitting.samples(observations, most=KEPT_SAMPLES)
         spreads += [o.spread for o in observations]

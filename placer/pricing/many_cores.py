@@ -169,14 +169,19 @@ def _pooling(work: Work) -> Cut:
     return Cut(cut(work.sizes[0], FINE_GRAIN), always=True)
 
 
+def _pieces_of_products(flops: float) -> float:
+    """Pieces of products of so many FLOPs together."""
+    return max(flops / PRODUCT_GRAIN, 1.0)
+
+
 def _matmul(work: Work) -> Cut:
     """MKL packs the operands, multiplies, and meets in between."""
-    return Cut(max(work.flops / PRODUCT_GRAIN, 1.0), PRODUCT_REGIONS)
+    return Cut(_pieces_of_products(work.flops), PRODUCT_REGIONS)
 
 
 def _convolution(work: Work) -> Cut:
     """oneDNN lays image and weight out anew, multiplies, and lays out the result."""
-    pieces = max(work.flops / PRODUCT_GRAIN, 1.0)
+    pieces = _pieces_of_products(work.flops)
     if work.family == "convolution":
         return Cut(pieces, 3.0, teams=_forward_team(work))
     return Cut(pieces, 5.0, teams=_backward_teams(work))
@@ -219,17 +224,17 @@ def _rows_of(work: Work, positions: float) -> float:
 
 def _attention(work: Work) -> Cut:
     """One core draws the random numbers of a dropout."""
-    return Cut(max(work.flops / PRODUCT_GRAIN, 1.0), serial=DRAWING if work.flags[2] else 0.0)
+    return Cut(_pieces_of_products(work.flops), serial=DRAWING if work.flags[2] else 0.0)
 
 
 def _encoder(work: Work) -> Cut:
-    return Cut(max(work.flops / PRODUCT_GRAIN, 1.0))
+    return Cut(_pieces_of_products(work.flops))
 
 
 def _recurrent(work: Work) -> Cut:
     length, _, _, _, stacked = work.sizes[:5]
     steps = max(length * stacked, 1.0)
-    pieces = max(work.flops / steps / PRODUCT_GRAIN, 1.0)
+    pieces = _pieces_of_products(work.flops / steps)
     if "lstm" in work.op:  # oneDNN's: every step of time is a region
         return Cut(pieces, steps, always=True)
     return Cut(min(pieces, STEP_BY_STEP), steps)
