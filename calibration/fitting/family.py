@@ -74,8 +74,7 @@ def ops_by_family(observations: Sequence[StepObservation]) -> dict[str, list[Mea
 
 def _on_accelerator(op: OpObservation) -> OpObservation:
     work = on_accelerator(op.work())
-    features = (work.flops, work.bytes, *work.sizes, *work.flags)
-    return replace(op, op=work.op, dtype=work.dtype, features=features)
+    return replace(op, op=work.op, dtype=work.dtype, features=work.features)
 
 
 def op_times(measured: Sequence[MeasuredOp]) -> OpTimes:

@@ -34,8 +34,6 @@ from placer.calibration.fitting.moments import Moments
 from placer.calibration.measuring.journal import OpObservation
 from placer.pricing import (
     ARITHMETIC_BY_FLOOR,
-    CONTEXT_SIZES,
-    FAMILIES,
     LOOPS_BY_FLOOR,
     PUBLISHED,
     VARIANT,
@@ -45,7 +43,9 @@ from placer.pricing import (
     distances,
     foreign_family,
     op_label,
+    size_count,
     with_weights,
+    work_of_features,
 )
 from placer.profile import SAME_CLASS_WITHIN, DeviceFit, FamilyFit, Profile, dissimilarity
 
@@ -114,10 +114,10 @@ def work_at(family: str, label: str, inputs: Sequence[float]) -> Work:
     if name.endswith(":"):  # the double colon of a name without dtype
         name, dtype = label, "float32"
     name, _, _ = name.partition(VARIANT)  # the sizes determine the variant
-    sizes = len(FAMILIES[family].sizes) + len(CONTEXT_SIZES)
+    amounts = 2 + size_count(family)
     # Back from its logarithm, a width of 64 is not quite that, and another number of vector registers is filled.
-    flops, moved, *rest = (round(math.exp2(v) - 1.0, 6) for v in inputs[: 2 + sizes])
-    return Work(family, name, dtype, flops, moved, tuple(rest), tuple(inputs[2 + sizes :]))
+    sizes = [round(math.exp2(v) - 1.0, 6) for v in inputs[:amounts]]
+    return work_of_features(family, name, dtype, (*sizes, *inputs[amounts:]))
 
 
 def shipped_references() -> tuple[Profile, ...]:

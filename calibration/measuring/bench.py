@@ -37,7 +37,7 @@ from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.measuring.step_timing import LEAST_SHARE, StepTiming, observe
 from placer.calibration.measuring.timing import Clock, Timer, percentile, run_for
 from placer.errors import PlacerError, TimerError, is_out_of_memory
-from placer.pricing import describe_step, launches
+from placer.pricing import describe_step
 from placer.tracing import Trace, trace_here
 from placer.workload import Workload
 
@@ -122,7 +122,7 @@ class Bench:
         middle = percentile(times, 0.5)
         spread = (percentile(times, 0.75) - percentile(times, 0.25)) / middle if middle > 0.0 else 0.0
         # Of each op that is no view a kernel: the recorder, once used, makes every launch longer.
-        launched = sum(launches(work) for work in describe_step(traced) if work.family != "view")
+        launched = sum(work.shape.launches(work) for work in describe_step(traced) if work.family != "view")
         seconds = max(middle - self.kernels.per_launch * launched, LEAST_SHARE * middle)
         timing = StepTiming(seconds, spread, recorded_seconds=0.0, events=0, ops=(), matched=0.0)
         return observe(

@@ -25,7 +25,7 @@ from placer.calibration.measuring.recording import LEAST_RECORDED, LONG_STEP, in
 from placer.calibration.measuring.step_timing import OpTiming, StepTiming
 from placer.calibration.measuring.timing import Clock, Phases, Timer
 from placer.nest import tensors
-from placer.pricing import parameter_updates
+from placer.pricing import is_update
 from placer.tracing import OpCall, Trace
 
 #: Events without a match that may be passed over in search of the next op call.
@@ -52,10 +52,10 @@ def match(trace: Trace, events: Sequence[Event]) -> list[OpTiming | None]:
     wholes: dict[str, list[tuple[OpCall, Event]]] = defaultdict(list)
     calls = trace.calls
     updates = [event for event in events if event.name.startswith(UPDATE_RANGE)]
-    updated = sum(map(parameter_updates.is_update, calls))
+    updated = sum(map(is_update, calls))
     for position, call in enumerate(calls):
         name = call.op.rstrip("_")
-        if parameter_updates.is_update(call):
+        if is_update(call):
             # An equal share of the whole update: exact only where all tensors are equal, as in probes of optimizers.
             result.append(_timing(call, updates[0], updated) if updates else None)
             continue

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from placer.errors import CalibrationError
-from placer.pricing import CONTEXT_SIZES, FAMILIES, Effort, Work, feature_names
+from placer.pricing import FAMILIES, Effort, Work, feature_names, work_of_features
 
 HUNG = "it did not come back"
 TOO_LARGE = "it did not fit in memory"
@@ -106,12 +106,7 @@ class OpObservation:
 
     def work(self) -> Work:
         """The op as pricing describes it."""
-        sizes = len(FAMILIES[self.family].sizes) + len(CONTEXT_SIZES)
-        flops, moved, *rest = self.features
-        return Work(
-            self.family, self.op, self.dtype, flops, moved, tuple(rest[:sizes]), tuple(rest[sizes:]), self.effort,
-            self.loads,
-        )
+        return work_of_features(self.family, self.op, self.dtype, self.features, self.effort, self.loads)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from placer.decision.steps import Traced, TracedPart, batch_size, traced_step
 from placer.decision.table import Table
 from placer.errors import PlacerError
 from placer.nest import map_nest
-from placer.pricing import Prediction, parameter_updates
+from placer.pricing import UPDATE_PREFIX, Prediction, is_update
 from placer.profile import DeviceFit
 from placer.tracing import OpCall, Trace
 from placer.units import format_count
@@ -85,7 +85,7 @@ def substituted(trace: Trace, name: str) -> Trace:
 
 def knows_fused(fit: DeviceFit, optimizer: str) -> bool:
     """Whether the fused form of an optimizer (as traced: ``Adam``) was measured on a device."""
-    family, updated = fit.families.get("optimizer"), parameter_updates.PREFIX + optimizer
+    family, updated = fit.families.get("optimizer"), UPDATE_PREFIX + optimizer
     if family is not None and f"{updated}.fused" in family.ops:
         return True
     if family is None or "fused" not in family.feature_names or updated not in family.ops:
@@ -98,7 +98,7 @@ def with_fused(trace: Trace) -> Trace:
     """The trace with its optimizer's update in one kernel."""
 
     def changed(call: OpCall) -> OpCall:
-        if not parameter_updates.is_update(call):
+        if not is_update(call):
             return call
         settings = tuple(a for a in call.args if not (isinstance(a, tuple) and a[:1] in (("fused",), ("foreach",))))
         return call._replace(args=(("fused", True), *settings))

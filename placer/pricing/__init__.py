@@ -14,18 +14,16 @@ from placer.pricing.copies import FRESH, SIZES, copies_of_steps, copy_seconds
 from placer.pricing.cost_model import CostModel
 from placer.pricing.cpu_classes import CLASSES, CpuClass
 from placer.pricing.describe import (
-    CONTEXT_SIZES,
-    VARIANT,
     Context,
     describe,
     describe_step,
     feature_names,
     fitted_features,
     foreign_family,
-    inputs_of,
-    launches,
+    is_update,
     on_accelerator,
-    op_label,
+    size_count,
+    work_of_features,
 )
 from placer.pricing.device_memory import Residence
 from placer.pricing.estimate import (
@@ -37,7 +35,7 @@ from placer.pricing.estimate import (
     on_sheet,
     scaled_fit,
 )
-from placer.pricing.families import FAMILIES, FINE_GRAIN, PER_CORE, family_of, parameter_updates
+from placer.pricing.families import FAMILIES
 from placer.pricing.floors import (
     ARITHMETIC_BY_FLOOR,
     COMPUTE_PARTS,
@@ -64,7 +62,7 @@ from placer.pricing.framework import (
 )
 from placer.pricing.gaussian_process import covariance, distances, with_weights
 from placer.pricing.host_costs import HOST_WORK, host_framework
-from placer.pricing.op_table import Effort, amounts, op_lines, width
+from placer.pricing.ops import UPDATE_PREFIX, family_of, row_of, table
 from placer.pricing.predict import Z90, doubt, predict
 from placer.pricing.prediction import (
     NOT_PREDICTED,
@@ -77,6 +75,7 @@ from placer.pricing.prediction import (
     backed,
     weakest,
 )
+from placer.pricing.shapes import FINE_GRAIN, PER_CORE
 from placer.pricing.speeds import CpuSpeeds, beside, small_step_seconds
 from placer.pricing.timeline import (
     KERNELS,
@@ -87,7 +86,7 @@ from placer.pricing.timeline import (
     pause_seconds,
     waits_for_device,
 )
-from placer.pricing.work import Work
+from placer.pricing.work import VARIANT, Effort, Place, Work, inputs_of, op_label
 
 if TYPE_CHECKING:
     from placer.pricing.gpu.apple import missing_op
@@ -98,19 +97,17 @@ if TYPE_CHECKING:
 _HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile", "missing_op": "apple"}
 
 __all__ = [
-    "ARITHMETIC_BY_FLOOR", "BACKWARD", "CLASSES", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Context", "Cost",
+    "ARITHMETIC_BY_FLOOR", "BACKWARD", "CLASSES", "COMPUTE_PARTS", "COPIED", "Context", "Cost",
     "CostModel", "CpuClass", "CpuSpeeds", "Effort", "FAMILIES", "FINE_GRAIN", "FORWARD", "FRESH", "HOST_DOUBT",
     "HOST_WORK", "KERNELS", "LEARNT", "LONG_STEPS", "LOOPS_BY_FLOOR", "MANY_TURNS", "NOT_PREDICTED", "ONE_TURN",
-    "PER_CORE", "PUBLISHED", "Prediction", "PricedTrace", "Provenance", "Residence", "SIZES", "SOURCES", "STARTING",
-    "Source", "Span", "UPDATE", "VARIANT", "Work", "Z90", "amounts", "backed", "beside", "compute_parts",
+    "PER_CORE", "PUBLISHED", "Place", "Prediction", "PricedTrace", "Provenance", "Residence", "SIZES", "SOURCES", "STARTING",
+    "Source", "Span", "UPDATE", "UPDATE_PREFIX", "VARIANT", "Work", "Z90", "backed", "beside", "compute_parts",
     "copies_of_steps", "copy_seconds", "cores_of", "covariance", "describe", "describe_step", "device_model",
     "distances", "doubt", "estimated_profile", "family_of", "feature_names", "fitted_features", "floor_amounts",
     "floor_parts", "foreign_family", "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_framework",
-    "host_seconds", "inputs_of", "issued_as", "kernels_of", "launches", "long_share", "missing_op", "named_profile",
-    "nearest_profile", "on_accelerator", "on_other_cpu", "on_sheet", "op_label", "op_lines", "parameter_updates",
-    "pause_seconds", "peak", "predict", "roofline_seconds", "scaled_fit", "small_step_seconds", "step_bounds",
-    "table_seconds", "timeline", "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest", "width",
-    "with_weights",
+    "host_seconds", "inputs_of", "is_update", "issued_as", "kernels_of", "long_share", "missing_op", "named_profile",
+    "nearest_profile", "on_accelerator", "on_other_cpu", "on_sheet", "op_label", "pause_seconds", "peak", "predict", "roofline_seconds", "row_of", "scaled_fit", "size_count", "small_step_seconds", "step_bounds",
+    "table", "table_seconds", "timeline", "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest", "with_weights", "work_of_features",
 ]  # fmt: skip
 
 

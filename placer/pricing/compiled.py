@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from placer.pricing.describe import launches
-from placer.pricing.families.loops import evaluates
-from placer.pricing.floors import floor_costs, roofline_parts
+from placer.pricing.families import named
+from placer.pricing.floors import evaluates, floor_costs, roofline_parts
 from placer.pricing.framework import framework_counts
+from placer.pricing.ops import row_of
 from placer.pricing.prediction import Compilation, PricedTrace
+from placer.pricing.shapes import Convolution, Windows
 from placer.pricing.work import Work
 from placer.profile import DeviceFit, find_gpu
 from placer.tracing import OpCall, Trace
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from placer.pricing.cost_model import CostModel
 
 #: Families whose ops the compiler writes kernels for. All others stay calls of a library.
-FUSABLE = frozenset(("elementwise", "reduction", "softmax", "normalization", "random", "pooling", "indexing"))
+FUSABLE = named(fusable=True)
 #: Kinds of devices on which compiled steps were measured, here or by others; of GPUs, NVIDIA's.
 MEASURED_ON = ("cpu", "cuda")
 #: Architectures before compute capability 7.0, the least that the compiler's Triton takes.
@@ -72,7 +73,7 @@ def not_priced(trace: Trace, device: str, gpu: str = "") -> str | None:
         return f"the compiler does not run on {sheet.name}, whose compute capability is below 7.0"
     if any(call.syncs for call in compiled):
         return "it reads values in Python, which breaks the compiler's graph in parts"
-    if any(call.op.startswith(("aten::lstm", "aten::gru", "aten::rnn_")) for call in compiled):
+    if any(row_of(call.op).family == "recurrent" for call in compiled):
         return "it has recurrent layers, around which the compiler leaves the code as it is"
     if len(trace.dataflow) != len(trace.calls):
         return "what its ops pass on to each other was not followed"
@@ -194,7 +195,7 @@ def _joins(number: int, maker: int, trace: Trace, works: Sequence[Work], regions
 
     A window reads what another kernel has written; so does a larger op, unless its operand is elementwise.
     """
-    if not regions[number] or regions[number] != regions[maker] or works[number].family == "pooling":
+    if not regions[number] or regions[number] != regions[maker] or isinstance(works[number].shape, Windows):
         return False
     if works[number].family not in FUSABLE or works[maker].family not in FUSABLE:
         return False
@@ -213,7 +214,7 @@ def parts_of(work: Work, seconds: float, fit: DeviceFit) -> tuple[float, float, 
     of an op of one instruction for each element, all but the start is traffic.
     """
     if fit.device != "cpu":
-        start = min(launches(work) * fit.rates["dispatch_seconds"], seconds)
+        start = min(work.shape.launches(work) * fit.rates["dispatch_seconds"], seconds)
         return start, 0.0, seconds - start
     family = fit.families.get(work.family)
     if family is None:
@@ -239,16 +240,18 @@ def _channels_last(priced: PricedTrace, model: CostModel, regions: Sequence[str]
     with grouped convolutions (``torch._inductor.graph.GraphLowering.decide_layout_opt``).
     """
     before: dict[int, Work] = {}
+    after: list[Work] = []
     grouped = False
     for number, (work, region) in enumerate(zip(priced.works, regions, strict=True)):
-        if not region or work.family not in ("convolution", "convolution_backward"):
+        shape = work.shape
+        if not region or not isinstance(shape, Convolution):
             continue
-        if not any(work.flags[:4]):  # of two dimensions, not transposed, and not channels last yet
+        if not (shape.one_d or shape.three_d or shape.transposed or shape.strided):  # strided: channels last already
             before[number] = work
-            grouped = grouped or work.sizes[3] > 1.0
+            after.append(replace(work, shape=replace(shape, strided=True)))
+            grouped = grouped or shape.groups > 1.0
     if not before or (priced.device != "cpu" and priced.trace.mode == "train" and grouped):
         return priced.seconds
-    after = [replace(work, flags=(*work.flags[:3], 1.0, *work.flags[4:])) for work in before.values()]
     old, _, _ = model.price_works(list(before.values()))
     new, _, _ = model.price_works(after)
     seconds = list(priced.seconds)

@@ -18,23 +18,17 @@ import numpy as np
 
 from placer.errors import ProfileError
 from placer.lazy import cached_property
-from placer.pricing.describe import (
-    describe_step,
-    different_works,
-    foreign_family,
-    inputs_of,
-    known_labels,
-    on_accelerator,
-)
+from placer.pricing.describe import describe_step, different_works, foreign_family, on_accelerator
 from placer.pricing.floors import PUBLISHED, floor_parts, has_physics, roofline_seconds, start_share, table_seconds
 from placer.pricing.framework import framework_counts
 from placer.pricing.gaussian_process import Array, Residual
-from placer.pricing.many_cores import ONE_PIECE, SHARED_SIGMA, cut_of, share_of, shared_seconds
-from placer.pricing.op_table import COUNTED
+from placer.pricing.many_cores import SHARED_SIGMA, cut_of, share_of, shared_seconds
+from placer.pricing.ops import COUNTED
 from placer.pricing.prediction import SIGMA, PricedTrace, Provenance, Source
+from placer.pricing.shapes import ONE_PIECE
 from placer.pricing.timeline import host_seconds, kernels_of, pause_seconds
-from placer.pricing.unfolded import unfolded_seconds, unfolds
-from placer.pricing.work import Work
+from placer.pricing.unfolded import unfolded, unfolded_seconds
+from placer.pricing.work import Work, inputs_of, known_labels
 from placer.profile import DeviceFit
 from placer.tracing import Trace
 
@@ -127,7 +121,7 @@ class CostModel:
         cores, threads = self.fit.cores, self.fit.threads
         if cores is None:
             return self._price_in_groups(works, self.fit)
-        cuts = [ONE_PIECE if unfolds(work, cores.rates) else cut_of(work) for work in works]
+        cuts = [ONE_PIECE if unfolded(work, cores.rates) else cut_of(work) for work in works]
         shares = [share_of(work, min(threads, cut.pieces)) for work, cut in zip(works, cuts, strict=True)]
         one = replace(self.fit, threads=1, rates=cores.rates)
         seconds, sigma, sources = self._price_in_groups(shares, one)
@@ -157,7 +151,7 @@ class CostModel:
             return CostModel._free, ""
         if residual is None and self._gpu is not None:
             return CostModel._by_published_times, ""
-        if unfolds(work, fit.rates):
+        if unfolded(work, fit.rates):
             return CostModel._by_unfolding, ""
         # The table of ops has what no sample of the family is of, unless the family counts what such an op does.
         counted = work.family == "view" or (work.effort is not None and work.effort.kind == COUNTED)

@@ -1,7 +1,7 @@
-"""Op calls -> ``Work``: the family of each call, its FLOPs and bytes, and the features it is compared by.
+"""Op calls -> ``Work``: the row and the family of each call, its typed shape, its FLOPs and bytes, its place in the step.
 
-Calibration describes with it the ops it measures, pricing those it prices. An op that no family lists is never free: it
-counts as ``other`` at the least, with the bytes of its operands as a floor.
+Calibration describes with it the ops it measures, pricing those it prices. An op that the table does not have is never
+free: it counts as ``other`` at the least, with the bytes of its operands as a floor.
 """
 
 from __future__ import annotations
@@ -9,14 +9,34 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from placer.pricing.dependent import dependent_loads
-from placer.pricing.families import FAMILIES, family_of, parameter_updates
-from placer.pricing.families.products import OPS_IN_TIME_STEP, recurrent_launches, time_steps, variant
-from placer.pricing.op_amounts import quantized
-from placer.pricing.op_table import NOTHING, effort
-from placer.pricing.work import SUFFIX, Work, converted, kernel_of, largest, op_of, repeats
+from placer.pricing.amounts import Amounts
+from placer.pricing.families import FAMILIES
+from placer.pricing.ops import SUFFIX, Op, evaluate, family_of, row_of
+from placer.pricing.shapes import (
+    Attention,
+    Other,
+    Quantized,
+    Shape,
+    Update,
+    flag_names,
+    kernels_of_update,
+    largest,
+    of_features,
+    operand_bytes,
+    size_names,
+)
+from placer.pricing.work import (
+    PLACE_FLAGS,
+    PLACE_SIZES,
+    Effort,
+    Place,
+    Work,
+    converted,
+    kernel_of,
+    op_of,
+    repeats,
+)
 from placer.profile import DeviceFit
 from placer.tracing import OpCall, Trace, once_per_trace
 
@@ -49,12 +69,6 @@ def reuse_share(reuse_bytes: float) -> float:
     return min(max((math.log2(1.0 + reuse_bytes) - NEAREST) / (NONE - NEAREST), 0.0), 1.0)
 
 
-#: Features every family has besides its own (see ``Context``, ``Place``). ``kept``: the result outlives its phase, so
-#: its memory is fresh. ``repeated``: an operand is expanded (``work.repeats``).
-CONTEXT_SIZES = ("footprint", "kinds", "previous", "reuse_distance")
-CONTEXT_FLAGS = ("kept", "recording", "repeated", "evicted", "first")
-
-
 @dataclass(frozen=True, slots=True)
 class Context:
     """What an op call does not say about the step it stands in.
@@ -76,100 +90,137 @@ class Context:
     @classmethod
     def of(cls, trace: Trace) -> Context:
         """What all ops of a step have in common."""
-        updates = sum(map(parameter_updates.is_update, trace.calls))
         return cls(
             footprint_bytes=trace.peak_bytes,
             recording=trace.mode == "train",
-            updates=max(updates, 1),
+            updates=max(sum(map(is_update, trace.calls)), 1),
             kinds=max(len({call.op for call in trace.calls}), 1),
             evicted=min(trace.evicted_calls / max(trace.python_calls, 1), 1.0),
         )
 
 
-class Place(NamedTuple):
-    """What differs between equal ops in different places of a step. Bytes are rounded to powers of two.
-
-    - ``previous_bytes``: what the op before moved through the caches. The framework's code around a tiny op runs
-      several times slower after a large one.
-    - ``reuse_bytes``: the reuse distance of the op's own code, in bytes moved.
-    - ``first``: whether no op of the same name ran before in the step. The code of the first is fetched in every step.
-    """
-
-    previous_bytes: float
-    reuse_bytes: float
-    first: bool
-
-
-def places(ops: Sequence[tuple[str, float]]) -> list[Place]:
-    """The place of each op of a step, given (name, bytes moved) of all ops in order. Steps follow each other."""
-    previous = next((nbytes for _, nbytes in reversed(ops) if nbytes), 0.0)
-    names: set[str] = set()
-    result = []
-    for (op, nbytes), distance in zip(ops, reuse_distances(ops), strict=True):
-        result.append(Place(octave(previous), octave(distance), op not in names))
-        names.add(op)
-        previous = nbytes or previous
-    return result
+def is_update(call: OpCall) -> bool:
+    """Whether a call updates one parameter; its phase may hold other ops too."""
+    return family_of(call.op) == "optimizer"
 
 
 def octave(nbytes: float) -> float:
     """Rounded to a power of two, 0 below 1. Calls whose places differ by less are priced once."""
     return 2.0 ** round(math.log2(nbytes)) if nbytes >= 1.0 else 0.0
 
-#: Ops that take only the dtype and the device from their operand and read no element of it. Without the operand they
-#: look elementwise, as they are.
-_TEMPLATED = frozenset({"aten::new_zeros", "aten::new_ones", "aten::new_full", "aten::new_empty"})
-
 
 def describe(call: OpCall, context: Context) -> Work:
-    """The family, work and features of one op call of a step, wherever in it the call stands (see ``Place``).
+    """The family, work and shape of one op call of a step, wherever in it the call stands (see ``Place``).
 
-    An op that no family lists is a view when it only aliases, elementwise when its result is as large as its largest
-    operand (as of most of PyTorch's two thousand ops), and ``other`` when neither holds.
+    An op of which the table says no family is a view when it only aliases, elementwise when its result is as large as
+    its largest operand (as of most of PyTorch's two thousand ops), and ``other`` when neither holds.
     """
-    name = family_of(call.op)
-    if call.op in _TEMPLATED:
+    row = row_of(call.op)
+    if "template" in row.traits:  # it takes only the dtype and the device from its operand, and reads no element of it
         call = call._replace(inputs=())
-    if call.view and not call.in_place:
-        name = "view"
-    elif name is None:
-        whole = largest(call.outputs) >= largest(call.inputs) or call.in_place
-        name = "elementwise" if whole else "other"
-    family = FAMILIES[name]
+    family = _family(call)
     try:
-        flops, sizes, flags = family.read(call)
+        shape = FAMILIES[family].shape.read(call, row)
+        flops, moved = shape.flops, shape.traffic(call)
     except (IndexError, ValueError):  # an overload with other operands than those the family reads
-        family = FAMILIES["other"]
-        flops, sizes, flags = family.read(call)
-    if family.name == "optimizer":
-        sizes = (sizes[0], float(context.updates))
+        family, shape = "other", Other.read(call, row)
+        flops, moved = shape.flops, shape.traffic(call)
+    if isinstance(shape, Update):
+        shape, moved = replace(shape, tensors=float(context.updates)), row.passes * call.inputs[0].stored_bytes
     # Complex operands have kernels of their own, also where the result is real: of their absolute values, for example.
     complex_ones = [t.dtype for t in call.inputs if "complex" in t.dtype]
     floats = (t.dtype for t in (*call.outputs, *call.inputs) if "float" in t.dtype)
     dtype = complex_ones[0] if complex_ones else next(floats, "float32")
-    other_dtype, moved = converted(call), family.moved_bytes(call)
+    other_dtype = converted(call, row)
     # Packed weights are no parameters of the step.
-    footprint = context.footprint_bytes + (quantized(call).packed if family.name == "quantized" else 0.0)
+    packed = shape.packed if isinstance(shape, Quantized) else 0.0
     forward = call.phase in ("forward", "loss")
     return Work(
-        family=family.name,
-        op=kernel_of(call),
+        family=family,
+        op=kernel_of(call, row),
         dtype=f"{dtype}+{other_dtype}" if other_dtype else dtype,
         flops=flops,
         bytes=moved,
-        sizes=(*map(float, sizes), float(footprint), float(context.kinds), 0.0, 0.0),
-        flags=(
-            *flags,
-            float(call.kept_bytes > 0),
-            float(context.recording and forward),
-            float(repeats(call)),
-            context.evicted if forward else 0.0,
-            0.0,
+        shape=shape,
+        place=Place(
+            footprint=context.footprint_bytes + packed,
+            kinds=float(context.kinds),
+            kept=float(call.kept_bytes > 0),
+            recording=float(context.recording and forward),
+            repeated=float(repeats(call)),
+            evicted=context.evicted if forward else 0.0,
         ),
-        effort=NOTHING if family.name == "view" else effort(call, flops, moved),
-        loads=dependent_loads(call),
+        effort=_NOTHING if family == "view" else effort(call, row, shape, flops, moved),
+        loads=evaluate(row.loads, Amounts(call, row, shape, flops), 0.0) if _has_elements(call) else 0.0,
         fresh=0.0 if call.in_place or call.view else float(max((t.stored_bytes for t in call.outputs), default=0)),
     )
+
+
+def _family(call: OpCall) -> str:
+    if call.view and not call.in_place:
+        return "view"
+    whole = largest(call.outputs) >= largest(call.inputs) or call.in_place
+    return family_of(call.op) or ("elementwise" if whole else "other")
+
+
+def _has_elements(call: OpCall) -> bool:
+    return any(t.numel for t in call.inputs)
+
+
+#: What moves nothing, and runs nowhere.
+_NOTHING = Effort(0.0, 0.0, 0.0)
+#: Arithmetic on complex numbers in terms of real ones: products that are added up, and one product of two.
+_COMPLEX_PRODUCTS, _COMPLEX = 4.0, 6.0
+_COMPLEX_TYPES = frozenset(("complex64", "complex128"))
+_WIDE = frozenset(("float64", *_COMPLEX_TYPES))
+#: Vectors from which on Euclidean distances are a product of matrices (``cdist_impl`` in ATen/native/Distance.cpp), and
+#: the row of ops of which they are.
+_BY_PRODUCT, _PRODUCT_ROW = 25, "_euclidean_dist"
+
+
+def effort(call: OpCall, op: Op, shape: Shape, flops: float, moved: float) -> Effort | None:
+    """What a call does by its row in the table; None where that says nothing of it.
+
+    ``flops`` and ``moved`` are the arithmetic that the op's family counts, and the bytes of one pass.
+    """
+    if "as_product" in op.traits and _is_product(call):
+        op = row_of(_PRODUCT_ROW)
+    if not op.kind:
+        return None
+    names = Amounts(call, op, shape, flops)
+    units, starts = evaluate(op.units, names, 0.0), evaluate(op.starts, names, 0.0)
+    executed = op.executed * units + op.executed_start * starts
+    if any(t.dtype in _COMPLEX_TYPES for t in (*call.inputs, *call.outputs)):
+        executed *= _COMPLEX_PRODUCTS if op.units == "flops" else _COMPLEX
+    if "all_operands" in op.traits:
+        moved = operand_bytes(call)
+    if isinstance(shape, Update):
+        kernels = kernels_of_update(call, op)
+    else:
+        kernels = evaluate(op.kernels, names, 1.0)
+        moved *= op.passes
+    written = op.again * sum(t.touched_bytes for t in call.outputs) if op.again else 0.0
+    return Effort(
+        executed, moved + written, kernels, op.waits, cycles_of(call, op, units, starts), op.shared, op.kind, starts
+    )
+
+
+def cycles_of(call: OpCall, op: Op, units: float, starts: float) -> float:
+    """Cycles of one core for so many units and starts. Registers hold half as many float64 as float32."""
+    wide = next((t.item_bytes / 4.0 for t in call.inputs if t.dtype in _WIDE), 1.0)
+    if "list" not in op.traits:
+        return wide * (op.cycles * units + op.start_cycles * starts)
+    # Units are those of one tensor of the list.
+    return wide * op.cycles * units * len(call.outputs) + (len(call.outputs) - 1) * op.start_cycles
+
+
+def _is_product(call: OpCall) -> bool:
+    """Whether distances are computed by a product: Euclidean ones of many vectors, unless that is forbidden."""
+    if call.args[:1] != (2.0,):
+        return False
+    mode = call.args[1] if len(call.args) > 1 else None
+    a, b = [t for t in call.inputs if len(t.shape) > 1][:2]
+    return mode == 1 or (mode in (None, 0) and max(a.shape[-2], b.shape[-2]) > _BY_PRODUCT)
 
 
 @once_per_trace
@@ -184,14 +235,36 @@ def describe_step(trace: Trace) -> tuple[Work, ...]:
         if work is None:
             work = alone[key] = describe(call, context)
         works.append(work)
-    placed: dict[tuple[int, Place], Work] = {}
+    names = [op_of(work.op) for work in works]
+    distances = reuse_distances([(name, work.bytes) for name, work in zip(names, works, strict=True)])
+    # Steps follow each other, so the last op that moves something stands before the first.
+    previous = next((work.bytes for work in reversed(works) if work.bytes), 0.0)
+    before: set[str] = set()
+    placed: dict[tuple[object, ...], Work] = {}
     result: list[Work] = []
-    for work, place in zip(works, places([(op_of(work.op), work.bytes) for work in works]), strict=True):
-        at_its_place = placed.get((id(work), place))
+    for name, work, distance in zip(names, works, distances, strict=True):
+        place = octave(previous), octave(distance), name not in before
+        at_its_place = placed.get((id(work), *place))
         if at_its_place is None:
-            at_its_place = placed[id(work), place] = _at(place, work)
+            at_its_place = placed[id(work), *place] = _at(work, *place)
         result.append(at_its_place)
+        before.add(name)
+        previous = work.bytes or previous
     return tuple(result)
+
+
+def _at(work: Work, previous: float, reuse_distance: float, first: bool) -> Work:
+    """``work``, described without what stands around it, at its place."""
+    place = work.place._replace(previous=previous, reuse_distance=reuse_distance, first=float(first))
+    return Work(
+        work.family, work.op, work.dtype, work.flops, work.bytes, work.shape, place, work.effort, work.loads, work.fresh
+    )
+
+
+def _key(call: OpCall) -> tuple[object, ...]:
+    """What a call's work depends on."""
+    forward = call.phase in ("forward", "loss")
+    return call.op, call.inputs, call.outputs, call.args, call.view, call.in_place, call.kept_bytes > 0, forward
 
 
 @once_per_trace
@@ -205,55 +278,25 @@ def different_works(trace: Trace) -> tuple[tuple[Work, ...], tuple[int, ...]]:
 
 def feature_names(family: str) -> tuple[str, ...]:
     """Names of the features that ``describe`` gives for ``family``: sizes first, then flags."""
-    return (*FAMILIES[family].sizes, *CONTEXT_SIZES, *FAMILIES[family].flags, *CONTEXT_FLAGS)
+    shape = FAMILIES[family].shape
+    return (*size_names(shape), *PLACE_SIZES, *flag_names(shape), *PLACE_FLAGS)
 
 
-def ops_inside(work: Work) -> int:
-    """How many ops the call stands for at the least: more than one where an op is kept whole."""
-    if work.family == "optimizer":
-        return parameter_updates.OPS_IN_UPDATE
-    return max(int(OPS_IN_TIME_STEP * time_steps(work)), 1) if work.family == "recurrent" else 1
+def size_count(family: str) -> int:
+    """How many of these are amounts, which a model sees on a log scale."""
+    return len(size_names(FAMILIES[family].shape)) + len(PLACE_SIZES)
 
 
-def _at(place: Place, work: Work) -> Work:
-    """``work``, described without a place, at ``place``."""
-    return Work(
-        work.family, work.op, work.dtype, work.flops, work.bytes,
-        (*work.sizes[:-2], place.previous_bytes, place.reuse_bytes), (*work.flags[:-1], float(place.first)),
-        work.effort, work.loads, work.fresh,
-    )  # fmt: skip
-
-
-def _key(call: OpCall) -> tuple[object, ...]:
-    """What a call's work depends on."""
-    forward = call.phase in ("forward", "loss")
-    return call.op, call.inputs, call.outputs, call.args, call.view, call.in_place, call.kept_bytes > 0, forward
-
-
-#: Separates an op's name from its variant.
-VARIANT = "/"
-
-
-def op_label(work: Work) -> str:
-    """The name that an op's costs are fitted under: ``op``, ``op/variant``, ``op:dtype`` or ``op/variant:dtype``.
-
-    A variant is another op, and so is any dtype but float32. Whether an op writes in place is a feature, not a name.
-    """
-    op, dot, kernel = work.op.partition(SUFFIX)
-    name, variant_name = f"{op.rstrip('_')}{dot}{kernel}", variant(work)
-    if variant_name:
-        name = f"{name}{VARIANT}{variant_name}"
-    return name if work.dtype == "float32" else f"{name}:{work.dtype}"
-
-
-def known_labels(work: Work) -> tuple[str, ...]:
-    """The names a fit may know an op by, closest first: its own, then the one without its kernel's suffix."""
-    label = op_label(work)
-    name, dot, rest = label.partition(SUFFIX)
-    if not dot:
-        return (label,)
-    _, colon, dtype = rest.partition(":")
-    return label, f"{name}{colon}{dtype}"
+def work_of_features(
+    family: str, op: str, dtype: str, values: Sequence[float], effort: Effort | None = None, loads: float = 0.0
+) -> Work:
+    """The work that has these ``features``: its inverse, as far as they tell."""
+    flops, moved, *rest = values
+    amounts, own = size_count(family), len(size_names(FAMILIES[family].shape))
+    sizes, flags = rest[:amounts], rest[amounts:]
+    shape = of_features(FAMILIES[family].shape, sizes[:own], flags[: -len(PLACE_FLAGS)])
+    place = Place(*sizes[own:], *flags[-len(PLACE_FLAGS) :])
+    return Work(family, op, dtype, flops, moved, shape, place, effort, loads)
 
 
 def fitted_features(family: str) -> tuple[str, ...]:
@@ -261,18 +304,13 @@ def fitted_features(family: str) -> tuple[str, ...]:
     return ("flops", "bytes", *feature_names(family)) if family in FAMILIES else ()
 
 
-def inputs_of(work: Work) -> tuple[float, ...]:
-    """The inputs of one op: amounts and sizes on a log2 scale, flags as they are."""
-    sizes = (work.flops, work.bytes, *work.sizes)
-    return (*(math.log2(1.0 + a) for a in sizes), *work.flags)
-
-
 def foreign_family(fit: DeviceFit) -> str | None:
     """A family that was fitted on other features than this version describes ops by; None where there is none."""
     return next((name for name, f in fit.families.items() if f.feature_names != fitted_features(name)), None)
 
+
 #: Suffixes that name another kernel on an accelerator too. Rows that are picked by a mask are searched by kernels of
-#: their own there, and rows that are added up where they fall are sorted first.
+#: their own there, and rows that are added up where they fall are put in order first.
 _KEPT_SUFFIXES = frozenset(("mask", "accumulate", "foreach", "fused"))
 #: Widest query that FlashAttention serves.
 _WIDEST_FLASH = 256
@@ -285,58 +323,32 @@ def on_accelerator(work: Work) -> Work:
     Where an op stands in its step does not count: it decides which of its code and operands a core's caches hold, and
     an accelerator's kernels find their code in place.
     """
-    op, dot, suffix = work.op.partition(SUFFIX)
-    kept = bool(dot) and suffix in _KEPT_SUFFIXES and work.family != "reduction"
-    *sizes, footprint, _, _, _ = work.sizes
-    *flags, _, _, repeated, _, _ = work.flags
+    op = op_of(work.op)
+    kept = work.suffix in _KEPT_SUFFIXES and work.family != "reduction"
     plain = replace(
         work, op=work.op if kept else op, dtype=work.dtype.partition("+")[0],
-        sizes=(*sizes, footprint, 0.0, 0.0, 0.0), flags=(*flags, 0.0, 0.0, repeated, 0.0, 0.0),
+        place=Place(footprint=work.place.footprint, kinds=0.0, repeated=work.place.repeated),
     )  # fmt: skip
-    if work.family == "attention":
-        return replace(plain, op=f"{op}{SUFFIX}{_backend(plain)}")
-    if work.family == "optimizer" and not kept and not updated_alone(work):
-        return _updated_together(plain)
+    if isinstance(work.shape, Attention):
+        return replace(plain, op=f"{op}{SUFFIX}{_backend(work.shape, plain.dtype)}")
+    if isinstance(work.shape, Update) and not kept and not work.updated_alone:
+        if work.shape.fused:
+            return replace(plain, op=f"{op}{SUFFIX}fused")
+        _, longer = work.shape.listed(work.row)
+        return replace(plain, op=f"{op}{SUFFIX}foreach", bytes=longer * work.bytes)
     return plain
 
 
-def launches(work: Work) -> float:
-    """Kernels that a call stands for at the least; of an update, one tensor's share of those that update all."""
-    if work.family == "optimizer":
-        if work.effort is not None and updated_alone(work):
-            return work.effort.kernels
-        momentum, weight_decay, fused = work.flags[:3]
-        ops, _ = parameter_updates.foreach(
-            work.op.partition(SUFFIX)[0], momentum=bool(momentum), weight_decay=bool(weight_decay)
-        )
-        tensors = max(work.sizes[1], 1.0)
-        return (1 if fused else ops) * math.ceil(tensors / parameter_updates.TENSORS_PER_LAUNCH) / tensors
-    return recurrent_launches(work) if work.family == "recurrent" else 1.0
-
-
-def updated_alone(work: Work) -> bool:
-    """Whether an accelerator updates a tensor by kernels of its own, not those of all tensors."""
-    return work.family == "optimizer" and work.effort is not None and work.effort.kernels > 1.0
-
-
-def _updated_together(work: Work) -> Work:
-    momentum, weight_decay, fused = (bool(flag) for flag in work.flags[:3])
-    if fused:
-        return replace(work, op=f"{work.op}{SUFFIX}fused")
-    _, factor = parameter_updates.foreach(work.op, momentum=momentum, weight_decay=weight_decay)
-    return replace(work, op=f"{work.op}{SUFFIX}foreach", bytes=factor * work.bytes)
-
-
-def _backend(work: Work) -> str:
+def _backend(shape: Attention, dtype: str) -> str:
     """What runs attention, by dtype, mask and width of a query (ATen/native/transformers/cuda/sdp_utils.cpp).
 
     FlashAttention takes half precision without a mask, the memory-efficient kernel any mask where the width fills its
-    loads of 16 bytes, and the rest is written out as products and a softmax.
+    loads of 16 bytes, and the rest is written out as products and exponentials.
     """
-    width = work.sizes[3]
-    masked = work.flags[1] > 0.0
-    half = work.dtype in _HALVES
-    if half and not masked and width <= _WIDEST_FLASH:
+    half = dtype in _HALVES
+    if half and not shape.masked and shape.width <= _WIDEST_FLASH:
         return "flash"
     loads = 8 if half else 4
-    return "efficient" if work.dtype in ("float32", *_HALVES) and width % loads == 0 else "math"
+    return "efficient" if dtype in ("float32", *_HALVES) and shape.width % loads == 0 else "math"
+
+

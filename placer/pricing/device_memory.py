@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from placer import machine
-from placer.pricing.families import parameter_updates
+from placer.pricing.describe import is_update
+from placer.pricing.ops import row_of
+from placer.pricing.shapes import settings
 from placer.profile import DeviceFit, Profile, memory_of
 from placer.tracing import OpCall, Trace, once_per_trace
 
@@ -14,8 +16,6 @@ from placer.tracing import OpCall, Trace, once_per_trace
 CONTEXT_BYTES = {"cuda": 500_000_000}
 #: Share by which an accelerator's allocator and the workspaces of its libraries exceed what tensors need: 5 to 10 %.
 ALLOCATOR_SHARE = 0.07
-#: Optimizers without a ``foreach`` form.
-_ONE_BY_ONE = frozenset({"LBFGS", "SparseAdam", "Muon"})
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,13 @@ def memory_elsewhere(profile: Profile, fit: DeviceFit) -> int | None:
 def _update_bytes(trace: Trace) -> int:
     """Bytes of intermediates of an update of all tensors at once."""
     return sum(
-        call.inputs[0].stored_bytes for call in trace.calls if parameter_updates.is_update(call) and _has_copy(call)
+        call.inputs[0].stored_bytes for call in trace.calls if is_update(call) and _has_copy(call)
     )
 
 
 def _has_copy(call: OpCall) -> bool:
     """Whether an update of all tensors at once keeps an intermediate as large as each of them."""
-    name, settings = call.op.removeprefix(parameter_updates.PREFIX), parameter_updates.settings(call)
-    if name in _ONE_BY_ONE or settings.get("fused") or settings.get("foreach") is False:
+    chosen, traits = settings(call), row_of(call.op).traits
+    if "no_lists" in traits or chosen.get("fused") or chosen.get("foreach") is False:
         return False
-    return name != "SGD" or bool(settings.get("weight_decay"))  # which else adds the gradients in place
+    return "adds_in_place" not in traits or bool(chosen.get("weight_decay"))

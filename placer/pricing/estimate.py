@@ -19,7 +19,7 @@ from placer.errors import ProfileMissing, UnknownCPU, UnknownGPU
 from placer.pricing.cpu_classes import CLASSES
 from placer.pricing.floors import CYCLE, STARTING
 from placer.pricing.framework import HOST_DOUBT, ISSUE_RATIO
-from placer.pricing.op_table import kind_of
+from placer.pricing.ops import kind_of
 from placer.pricing.speed_reading import cpu_speeds
 from placer.pricing.speeds import CpuSpeeds
 from placer.pricing.unfolded import BYTES_PER_CYCLE, CORE_CYCLE, PRODUCTS, UNFOLDED

@@ -7,40 +7,23 @@ The costs are fitted by ``placer.calibration.fitting.floors``. The roofline is t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
-
 from placer import machine
-from placer.pricing.describe import known_labels, launches, ops_inside, reuse_share
-from placer.pricing.families import FAMILIES, PER_CORE
-from placer.pricing.families.family import cut
-from placer.pricing.families.loops import CORE_CACHE, ITEM, evaluates
-from placer.pricing.families.products import variant
+from placer.pricing.describe import reuse_share
+from placer.pricing.families import FAMILIES, Switch
 from placer.pricing.framework import framework_seconds
-from placer.pricing.op_table import QUANTIZED
 from placer.pricing.prediction import Bound, PricedTrace
-from placer.pricing.work import Work
+from placer.pricing.shapes import CORE_CACHE, ITEM, PER_CORE, Loop, cut
+from placer.pricing.work import Work, known_labels
 from placer.profile import DeviceFit
 
-#: What has a switch of TF32 of its own: matrix products, convolutions and recurrent layers.
-Switch = Literal["matmul", "conv", "rnn"]
 #: What float32 products run in on tensor cores, and the suffix of its rate (``flops/tf32``).
 TF32 = "tf32"
-#: The switch each family obeys. cuDNN's two are on by default, that of products is off.
-_SWITCHES: dict[str, Switch] = {
-    "matmul": "matmul", "encoder": "matmul", "convolution": "conv", "convolution_backward": "conv", "recurrent": "rnn",
-}  # fmt: skip
-#: Families that multiply matrices. All others add up half-precision numbers at the rate of float32.
-_MULTIPLYING = frozenset((*_SWITCHES, "attention"))
 _HALVES = ("bfloat16", "float16")
-#: Families whose ops do what their amounts say, all of it, whether the table of ops has them or not.
-_DESCRIBED = _MULTIPLYING | {"normalization", "optimizer", "pooling", "softmax"}
 
 
 def has_physics(work: Work) -> bool:
     """Whether it is known what an op does, so that its price is no guess: by the table of ops, or by its family."""
-    if work.effort is not None:
-        return work.effort.kind != QUANTIZED
-    return work.family in _DESCRIBED
+    return work.counts_as_known if work.effort is not None else FAMILIES[work.family].described
 
 
 def arithmetic(work: Work) -> str:
@@ -49,10 +32,11 @@ def arithmetic(work: Work) -> str:
     Depthwise convolutions have no matrices to multiply: they take neither tensor cores nor TF32.
     """
     dtype = work.dtype.partition("+")[0]
-    multiplies = work.family in _MULTIPLYING and "depthwise" not in variant(work)
+    family = FAMILIES[work.family]
+    multiplies = family.multiplies and "depthwise" not in work.shape.variant
     if dtype in _HALVES and not multiplies:
         return "float32"
-    if dtype == "float32" and multiplies and work.family in _SWITCHES and allows_tf32(_SWITCHES[work.family]):
+    if dtype == "float32" and multiplies and family.switch is not None and allows_tf32(family.switch):
         return TF32
     return dtype
 
@@ -84,7 +68,7 @@ def roofline_seconds(work: Work, fit: DeviceFit) -> float:
 def roofline_parts(work: Work, fit: DeviceFit) -> tuple[float, float, float]:
     """The least seconds of an op's dispatch, of its arithmetic and of its memory traffic."""
     rates, cpu = fit.rates, fit.device == "cpu"
-    ops = ops_inside(work) if cpu else launches(work)
+    ops = work.shape.ops_inside if cpu else work.shape.launches(work)
     return (
         ops * rates["dispatch_seconds"], work.flops / peak(work, rates, cpu=cpu), work.bytes / rates["bytes_per_second"]
     )  # fmt: skip
@@ -111,7 +95,7 @@ def table_seconds(work: Work, fit: DeviceFit) -> float:
     cycle = rates.get(f"{CYCLE}/{effort.kind}") or rates.get(CYCLE) or start / STARTING
     computing = effort.cycles * cycle / cores
     moving = rates["bytes_per_second"]
-    if work.sizes[-4] <= CORE_CACHE * fit.threads:
+    if work.place.footprint <= CORE_CACHE * fit.threads:
         moving = max(moving, fit.threads * CACHED / (rates.get(CYCLE) or start / STARTING))
     return start + max(computing, work.bytes / moving)
 
@@ -130,6 +114,11 @@ def floor_seconds(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -
     promise the impossible.
     """
     return floor_parts(work, fit, parameters)[0]
+
+
+def evaluates(work: Work) -> bool:
+    """Whether an op evaluates a polynomial or a table for each element, which takes longer than fetching it."""
+    return work.family == "elementwise" and isinstance(work.shape, Loop) and work.shape.evaluates(work.flops)
 
 
 def floor_parts(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> tuple[float, float]:
@@ -161,14 +150,13 @@ def floor_amounts(work: Work, rates: Mapping[str, float], *, threads: int = 1, c
     So one cost serves all dtypes, and float32 whether this process allows TF32 or not. Those of a CPU are more: what
     becomes of caches and registers, and what each of ``threads`` does.
     """
-    family = FAMILIES[work.family]
-    counted = family.count(work, threads)
+    counted = work.shape.amounts(work, threads)
     if not cpu:
         flops = work.flops * rates["flops/float32"] / peak(work, rates, cpu=False)
-        return {"flops": flops, "bytes": work.bytes, **{name: counted[name] for name in family.amounts}}
+        return {"flops": flops, "bytes": work.bytes, **{name: counted[name] for name in work.shape.ON_ACCELERATOR}}
     return {
-        "flops": work.flops, "bytes": work.bytes, "evicted": work.flags[-2], "first": work.flags[-1],
-        "reuse_distance": reuse_share(work.sizes[-1]), **counted,
+        "flops": work.flops, "bytes": work.bytes, "evicted": work.place.evicted, "first": work.place.first,
+        "reuse_distance": reuse_share(work.place.reuse_distance), **counted,
     }  # fmt: skip
 
 
@@ -181,7 +169,7 @@ def floor_costs(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> 
     suffix = next((f"@{label}" for label in known_labels(work) if f"latency@{label}" in parameters), "")
     amounts = floor_amounts(work, fit.rates, threads=fit.threads, cpu=cpu)
     if cpu:
-        amounts |= FAMILIES[work.family].earlier(work, fit.threads)
+        amounts |= work.shape.earlier_amounts(work, fit.threads)
     costs = {name: parameters.get(f"{name}{suffix}", 0.0) * amount for name, amount in amounts.items()}
     return {"latency": parameters[f"latency{suffix}"], **costs}, bool(suffix)
 

@@ -11,8 +11,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from placer.pricing.describe import reuse_distances
-from placer.pricing.families.parameter_updates import is_update
+from placer.pricing.describe import is_update, reuse_distances
 from placer.tracing import Trace, once_per_trace
 
 #: Seconds of an op's own work after which the framework's code has left a core's own caches.

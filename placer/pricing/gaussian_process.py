@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placer.lazy import cached_property
-from placer.pricing.describe import CONTEXT_SIZES
+from placer.pricing.work import PLACE_SIZES
 from placer.profile import FamilyFit
 
 Array = NDArray[np.float64]
@@ -120,7 +120,7 @@ class Residual:
         """
         if not self.fit.measured:
             return np.zeros(len(x), dtype=bool)
-        of_the_op = [name not in CONTEXT_SIZES for name in self.fit.feature_names]
+        of_the_op = [name not in PLACE_SIZES for name in self.fit.feature_names]
         low, high = self._x.min(0) - MARGIN, self._x.max(0) + MARGIN
         inside = ((x >= low) & (x <= high))[:, of_the_op].all(axis=1)
         return np.asarray(inside & (ops != UNKNOWN_OP))

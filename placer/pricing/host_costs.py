@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placer.pricing.families import parameter_updates
-from placer.pricing.timeline import FUSED, HOST, HOST_KERNEL, HOST_UPDATE
+from placer.pricing.ops import ANY_UPDATE, row_of, table, updates
+from placer.pricing.shapes import FUSED
+from placer.pricing.timeline import HOST, HOST_KERNEL, HOST_UPDATE
 
 #: Counts of a step (see ``framework.framework_counts``) that take the host time besides its ops.
 COUNTED = ("step", "python_call", "training_step", "autograd_node")
@@ -39,21 +40,19 @@ COSTS: Mapping[str, float] = {
     "recurrent_backward": 425e-6, "recurrent_kernel": 15.3e-6, "optimizer_step": 273e-6, "tensor_by_op": 2.01e-6,
 }  # fmt: skip
 
-#: Recurrent layers as one op each, and cells.
-_RECURRENT = tuple(f"aten::{kind}{cell}" for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu") for cell in ("", "_cell"))
-
 
 def host_framework(seconds: Mapping[str, float] = COSTS) -> dict[str, float]:
     """The ``framework`` of a ``DeviceFit`` (seconds) of a host that takes these ``seconds`` for ``HOST_WORK``."""
     found = {name: seconds[name] for name in COUNTED}
     found |= {f"{HOST}/{family}": seconds[family] for family in FAMILIES}
     found[HOST] = seconds[ANY_OP]
-    for op in _RECURRENT:
-        for name, call in ((op, seconds[RECURRENT]), (f"{op}_backward", seconds[RECURRENT_BACKWARD])):
-            found |= {f"{HOST}/{name}": call, f"{HOST_KERNEL}/{name}": seconds[RECURRENT_KERNEL]}
-    found[f"{HOST_UPDATE}/optimizer"] = seconds[UPDATE]
-    for name in ("optimizer", *parameter_updates.KNOWN):
-        ops, _ = parameter_updates.foreach(name, momentum=False, weight_decay=False)
-        found[f"{HOST}/{name}"] = ops * seconds[UPDATED_BY_OP]
-        found[f"{HOST}/{name}{FUSED}"] = seconds[UPDATED_BY_OP]
+    for row in table():
+        if row.family == "recurrent":
+            name = f"aten::{row.op}"
+            found[f"{HOST}/{name}"] = seconds[RECURRENT_BACKWARD if row.backward else RECURRENT]
+            found[f"{HOST_KERNEL}/{name}"] = seconds[RECURRENT_KERNEL]
+    found[f"{HOST_UPDATE}/{ANY_UPDATE}"] = seconds[UPDATE]
+    for update in (row_of(ANY_UPDATE), *updates()):
+        found[f"{HOST}/{update.op}"] = update.list_kernels * seconds[UPDATED_BY_OP]
+        found[f"{HOST}/{update.op}{FUSED}"] = seconds[UPDATED_BY_OP]
     return found

@@ -18,19 +18,15 @@ from placer.pricing.contention import waiting_doubt
 from placer.pricing.copies import copy_seconds
 from placer.pricing.cost_model import CostModel
 from placer.pricing.device_memory import Residence, available_bytes, memory_elsewhere, needed_bytes
-from placer.pricing.families import family_of
+from placer.pricing.families import FAMILIES
 from placer.pricing.floors import step_bounds
 from placer.pricing.framework import HOST_DOUBT, framework_seconds
+from placer.pricing.ops import row_of
 from placer.pricing.prediction import SOURCES, Prediction, PricedTrace, Provenance, backed
+from placer.pricing.shapes import Convolution
 from placer.profile import DeviceFit, Profile, find_gpu
 from placer.tracing import Trace, once_per_trace
 from placer.workload import Loading
-
-#: The library that runs a family's ops, by the name of its rate (``first_use/...``, see ``measuring.rates.first_use``).
-_LIBRARIES = {
-    "convolution": "convolution", "convolution_backward": "convolution", "recurrent": "convolution",
-    "matmul": "product", "fourier": "fourier", "linear_algebra": "linear_algebra",
-}  # fmt: skip
 
 
 def first_calls_seconds(trace: Trace, rates: Mapping[str, float]) -> float:
@@ -40,8 +36,12 @@ def first_calls_seconds(trace: Trace, rates: Mapping[str, float]) -> float:
 
 
 def libraries_seconds(trace: Trace, rates: Mapping[str, float]) -> float:
-    """Seconds to load the libraries that a step needs, in a process that has none of them."""
-    needed = {_LIBRARIES.get(family_of(op) or "", "") for op in _ops_of(trace)}
+    """Seconds to load the libraries that a step needs, in a process that has none of them.
+
+    A rate has the name of the library (``first_use/...``, see ``measuring.rates.first_use``).
+    """
+    families = {row_of(op).family for op in _ops_of(trace)} - {""}
+    needed = {FAMILIES[family].library for family in families}
     return sum(rates.get(f"first_use/{name}", 0.0) for name in sorted(needed) if name)
 
 
@@ -56,7 +56,7 @@ def _convolution_shapes(trace: Trace) -> int:
     return len({
         (call.op, tuple(t.shape for t in call.inputs), call.args)
         for call in trace.calls
-        if (family_of(call.op) or "").startswith("convolution")
+        if issubclass(FAMILIES[row_of(call.op).family or "other"].shape, Convolution)
     })  # fmt: skip
 
 #: Watts of one hardware thread of a server, idle and fully used: means over the CPUs that AWS runs, of their

@@ -13,10 +13,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from placer.pricing.contention import waiting_seconds
 from placer.pricing.copies import copy_seconds
-from placer.pricing.describe import launches, updated_alone
-from placer.pricing.families.products import time_steps
 from placer.pricing.framework import framework_seconds
 from placer.pricing.prediction import PricedTrace
+from placer.pricing.ops import row_of
+from placer.pricing.shapes import FUSED, Recurrent, Update
 from placer.pricing.work import Work, kernel_of, op_of
 from placer.profile import DeviceFit
 from placer.tracing import CHECKS, COUNTS, READS
@@ -65,8 +65,6 @@ class Clocks:
 HOST, HOST_UPDATE, HOST_KERNEL, HOST_TIME_STEP = "host", "host_update", "host_kernel", "host_time_step"
 #: The same of the number of kernels that an op runs in; ``/`` and an op follow.
 KERNELS = "kernels"
-#: What follows the name of an update in one kernel.
-FUSED = ".fused"
 
 
 def host_seconds(work: Work, framework: Mapping[str, float]) -> float:
@@ -75,22 +73,21 @@ def host_seconds(work: Work, framework: Mapping[str, float]) -> float:
     An update is issued for all tensors at once: each call takes its own time and its share of the whole update's. A
     recurrent op is as many kernels as it has time steps, or a few.
     """
-    each = _of(work, HOST, framework, framework.get(HOST, 0.0))
-    if work.family == "recurrent":
-        kernels = launches(work) * framework.get(f"{HOST_KERNEL}/{work.op}", 0.0)
-        return each + kernels + time_steps(work) * framework.get(f"{HOST_TIME_STEP}/{work.op}", 0.0)
-    if work.family != "optimizer":
+    each, shape = _of(work, HOST, framework, framework.get(HOST, 0.0)), work.shape
+    if isinstance(shape, Recurrent):
+        kernels = shape.launches(work) * framework.get(f"{HOST_KERNEL}/{work.op}", 0.0)
+        return each + kernels + shape.steps * framework.get(f"{HOST_TIME_STEP}/{work.op}", 0.0)
+    if not isinstance(shape, Update):
         return each
-    if updated_alone(work):
-        return launches(work) * framework.get(f"{HOST}/elementwise", framework.get(HOST, 0.0))
-    _, tensors, *_ = work.sizes
-    return each + _of(work, HOST_UPDATE, framework, 0.0) / tensors
+    if work.updated_alone:
+        return shape.launches(work) * framework.get(f"{HOST}/elementwise", framework.get(HOST, 0.0))
+    return each + _of(work, HOST_UPDATE, framework, 0.0) / shape.tensors
 
 
 def kernels_of(work: Work, framework: Mapping[str, float]) -> float:
     """Kernels that one call runs in; 1.0 where it is not known. A tensor's share of an update may be less than one."""
     if f"{HOST_KERNEL}/{work.op}" in framework:
-        return launches(work)
+        return work.shape.launches(work)
     return framework.get(f"{KERNELS}/{issued_as(work)}", 1.0)
 
 
@@ -112,7 +109,7 @@ def waits_for_device(kernel: str) -> bool:
 
 def issued_as(work: Work) -> str:
     """The name that the host's times of an op are kept under: a fused update is another call than a usual one."""
-    return f"{work.op}{FUSED}" if work.family == "optimizer" and work.flags[2] else work.op
+    return f"{work.op}{FUSED}" if isinstance(work.shape, Update) and work.shape.fused else work.op
 
 
 def _of(work: Work, what: str, framework: Mapping[str, float], otherwise: float) -> float:
@@ -239,7 +236,7 @@ def accelerator_schedule(
     for number, (call, issue, seconds, run, unseen) in enumerate(rows):
         waits: float = min(call.syncs, left)
         left -= int(waits)
-        inside = bool(waits) and waits_for_device(kernel_of(call))
+        inside = bool(waits) and waits_for_device(kernel_of(call, row_of(call.op)))
         if unseen:
             inside, waits = True, waits + unseen
         if waits and not inside:  # ``.cpu()`` before the call

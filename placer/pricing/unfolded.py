@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from placer.pricing.families.products import variant
+from placer.pricing.shapes import Convolution, ConvolutionGradient
 from placer.pricing.work import Work
 
 #: Rates of a CPU that unfolds: FLOP/s of products, bytes/s that all cores unfold, seconds of a core's cycle.
@@ -32,55 +32,54 @@ UNIT = 16.0
 OPS_OF_GROUP = 8.0
 
 
-def unfolds(work: Work, rates: Mapping[str, float]) -> bool:
-    """Whether an op is a convolution, or a gradient of one, on a CPU of which ``rates`` says that it unfolds."""
-    return PRODUCTS in rates and work.family in ("convolution", "convolution_backward")
+def unfolded(work: Work, rates: Mapping[str, float]) -> Convolution | None:
+    """The shape of a convolution, or of a gradient of one, on a CPU of which ``rates`` says that it unfolds."""
+    return work.shape if PRODUCTS in rates and isinstance(work.shape, Convolution) else None
 
 
 def unfolded_seconds(work: Work, rates: Mapping[str, float]) -> float:
     """Seconds of a convolution on all cores, or of its gradients."""
-    images, read, written, groups, kernel, positions, read_positions = work.sizes[:7]
+    shape = unfolded(work, rates)
+    assert shape is not None
+    groups, read = shape.groups, shape.batch * shape.groups * shape.in_channels
     start = rates["dispatch_seconds"] * max(OPS_OF_GROUP * groups, 1.0) if groups > 1.0 else rates["dispatch_seconds"]
-    numbers = images * groups * (read * read_positions + written * positions)
-    one_d, three_d, transposed, _, dilated = work.flags[:5]
-    backward = work.family == "convolution_backward"
-    plain = not (three_d or transposed or dilated or backward) and work.dtype == "float32"
-    if plain and variant(work) == "depthwise" and _side(kernel, one_d) == 3.0:  # a kernel of its own, by Winograd
+    numbers = read * shape.input_positions + shape.batch * groups * shape.out_channels * shape.positions
+    backward, side = isinstance(shape, ConvolutionGradient), _side(shape.kernel, shape)
+    plain = not (shape.three_d or shape.transposed or shape.dilated or backward) and work.dtype == "float32"
+    if plain and shape.variant == "depthwise" and side == 3.0:  # a kernel of its own, by Winograd
         return rates["dispatch_seconds"] + 4.0 * numbers / rates[UNFOLDED]
-    if plain and images >= LEAST_IMAGES and _side(kernel, one_d) <= LONGEST_SIDE:
-        return start + rates[CORE_CYCLE] * (groups * _tiled_cycles(work) + LAID_OUT * numbers)
-    windows = 4.0 * images * read * groups * kernel * positions
-    if kernel == 1.0 and positions == read_positions:
-        windows = 0.0
-    passes = (1.0 + work.flags[6]) if backward else 1.0
-    padding = max(UNIT / written, 1.0)
+    if plain and shape.batch >= LEAST_IMAGES and side <= LONGEST_SIDE:
+        return start + rates[CORE_CYCLE] * (groups * _tiled_cycles(shape) + LAID_OUT * numbers)
+    as_they_are = shape.kernel == 1.0 and shape.positions == shape.input_positions
+    windows = 0.0 if as_they_are else 4.0 * read * shape.kernel * shape.positions
+    passes = 2.0 if isinstance(shape, ConvolutionGradient) and shape.to_input else 1.0
+    padding = max(UNIT / shape.out_channels, 1.0)
     return start + passes * windows / rates[UNFOLDED] + padding * work.flops / rates[PRODUCTS]
 
 
-def _tiled_cycles(work: Work) -> float:
+def _tiled_cycles(shape: Convolution) -> float:
     """Cycles of NNPACK for one group of channels (``nnp_convolution_output`` in its src/convolution-output.c).
 
     Of convolutions that skip positions it multiplies each window as it is.
     """
-    images, read, written, _, kernel, positions, read_positions = work.sizes[:7]
-    if read_positions >= 2.0 * positions:
-        return 2.0 * images * read * written * kernel * positions / MULTIPLIED
-    one_d = work.flags[0]
-    side = _side(kernel, one_d)
+    images, read, written = shape.batch, shape.in_channels, shape.out_channels
+    if shape.input_positions >= 2.0 * shape.positions:
+        return 2.0 * images * read * written * shape.kernel * shape.positions / MULTIPLIED
+    side = _side(shape.kernel, shape)
 
     def tiles(length: float) -> float:
         """Tiles of so many numbers a side, of an image."""
-        across = math.ceil(_side(positions, one_d) / (length - side + 1.0))
-        return across if one_d else across * across
+        across = math.ceil(_side(shape.positions, shape) / (length - side + 1.0))
+        return across if shape.one_d else across * across
 
     length = 8.0 if side <= 8.0 and tiles(8.0) <= 4.0 * tiles(16.0) else 16.0
-    winograd = length == 8.0 and side == 3.0 and not one_d
+    winograd = length == 8.0 and side == 3.0 and not shape.one_d
     number = length * length
     transformed = number * (images * tiles(length) * (read + written) + read * written)
     multiplied = (WINOGRAD if winograd else FOURIER) * number * images * tiles(length) * read * written
     return TRANSFORMED * transformed + multiplied / MULTIPLIED
 
 
-def _side(size: float, one_d: float) -> float:
+def _side(size: float, shape: Convolution) -> float:
     """Length of a side of a square of so many numbers, or of a row."""
-    return size if one_d else math.sqrt(size)
+    return size if shape.one_d else math.sqrt(size)

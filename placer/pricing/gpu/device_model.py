@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from placer.lazy import cached_property
-from placer.pricing.floors import TF32, Switch, allows_tf32, has_physics
+from placer.pricing.families import FAMILIES, Switch
+from placer.pricing.floors import TF32, allows_tf32, has_physics
 from placer.pricing.gpu import published
 from placer.pricing.gpu.apple import AppleModel
 from placer.pricing.gpu.physics import Array, Row, inputs, kernel_seconds, rows_of
@@ -108,10 +109,11 @@ def _array(packed: str, rows: int = 0) -> Array:
 #: Times its floor that a concatenation takes at the most, as it only copies: networks that saw few of a dtype on other
 #: GPUs say up to eight (docs/dev/findings.md).
 _CONCATENATION, _MOST_OF_A_COPY = "elementwise:cat", 2.0
-#: The switch of TF32 that each kind of row obeys.
-_SWITCHES: dict[str, Switch] = {
-    "product": "matmul", "convolution": "conv", "depthwise": "conv", "recurrent": "rnn"
-}  # fmt: skip
+#: The switch of TF32 that each kind of row obeys: that of its family.
+_SWITCHES: Mapping[str, Switch | None] = {
+    **{family.kernels: family.switch for family in FAMILIES.values() if family.kernels != "memory"},
+    "depthwise": "conv",
+}
 
 
 class DeviceModel:

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placer.pricing.describe import launches
 from placer.pricing.families import FAMILIES
-from placer.pricing.families.products import persistent, time_steps
 from placer.pricing.floors import TF32
+from placer.pricing.shapes import Attention, Convolution, ConvolutionGradient, Product, Recurrent, Update
 from placer.pricing.work import Work, op_of
 from placer.profile import DataSheet
 
@@ -49,44 +48,49 @@ class Row(NamedTuple):
 
 def rows_of(work: Work) -> tuple[Row, ...]:
     """The rows of one op; none for a view, which launches no kernel."""
-    dtype = work.dtype.partition("+")[0]
+    dtype, shape = work.dtype.partition("+")[0], work.shape
     if work.family == "view" or (work.effort is not None and work.effort.kernels == 0.0):
         return ()
-    if work.family in ("convolution", "convolution_backward"):
-        return tuple(_convolution_rows(work, dtype))
-    kind, kernels, flops, moved = "memory", 1.0, work.flops, work.bytes
+    if isinstance(shape, Convolution):
+        return tuple(_convolution_rows(shape, dtype))
+    kernels, flops, moved = 1.0, work.flops, work.bytes
     columns: tuple[float, ...]
-    if work.family == "matmul":
-        kind, columns = "product", (*work.sizes[:4], *work.flags[:2])
+    if isinstance(shape, Product):
+        columns = (shape.batch, shape.m, shape.n, shape.k, shape.a_transposed, shape.b_transposed)
         flops *= _COMPLEX_FLOPS if "complex" in dtype else 1.0
-    elif work.family == "attention":
-        backward = float(op_of(work.op).endswith("_backward"))
-        kind, columns = "attention", (*work.sizes[:4], *work.flags[:3], backward)
-    elif work.family == "recurrent":
-        kind, columns = "recurrent", (*work.sizes[:5], work.sizes[6], work.flags[0])
-        kernels = max(time_steps(work) * _kernels_of_time_step(work), 1.0)
+    elif isinstance(shape, Attention):
+        columns = (
+            shape.batch, shape.length, shape.source, shape.width, shape.causal, shape.masked, shape.dropout,
+            work.row.backward,
+        )  # fmt: skip
+    elif isinstance(shape, Recurrent):
+        columns = (
+            shape.length, shape.batch, shape.input, shape.hidden, shape.stacked, shape.weights, shape.backward
+        )
+        kernels = max(shape.steps * _kernels_of_time_step(work, shape), 1.0)
     else:
-        columns = _memory_row(work)
-        if work.family == "optimizer":
-            kernels = launches(work)
+        columns = shape.walk
+        if isinstance(shape, Update):
+            kernels = shape.launches(work)
         elif work.effort is not None:
             flops, moved, kernels = work.effort.flops, work.effort.bytes, work.effort.kernels
-    return (Row(kind, label_of(work), dtype, (flops, moved, kernels, work.loads, *columns)),)
+    numbers = (flops, moved, kernels, work.loads, *map(float, columns))
+    return (Row(FAMILIES[work.family].kernels, label_of(work), dtype, numbers),)
 
 
-def _kernels_of_time_step(work: Work) -> float:
+def _kernels_of_time_step(work: Work, shape: Recurrent) -> float:
     """Kernels of one time step of one layer: a product, the gates, and what lies between them.
 
     A kernel that runs all time steps waits for all of its blocks once a time step.
     """
-    each = _PERSISTENT if persistent(work) else _PER_TIME_STEP
-    return 2.0 * each if work.flags[0] else each
+    each = _PERSISTENT if shape.persistent(work) else _PER_TIME_STEP
+    return 2.0 * each if shape.backward else each
 
 
 def label_of(work: Work) -> str:
     """``family:op``, in place or not: the name under which the model knows an op. A batch of one product is one."""
     name = op_of(work.op).removeprefix("aten::").rstrip("_")
-    if work.family == "matmul" and work.sizes[0] == 1.0:
+    if isinstance(work.shape, Product) and work.shape.batch == 1.0:
         name = _OF_ONE_PRODUCT.get(name, name)
     return f"{work.family}:{name}"
 
@@ -98,55 +102,36 @@ _COMPLEX_FLOPS = 4.0
 _OF_ONE_PRODUCT = {"bmm": "mm", "baddbmm": "addmm"}
 
 
-def _memory_row(work: Work) -> tuple[float, ...]:
-    """Elements, then what else sets how a kernel walks them: its rows, channels, results or the width of an index."""
-    if work.family in ("elementwise", "random"):
-        numel, _, inner, block = work.sizes[:4]
-        return numel, block, inner, work.flags[0], work.flags[1], work.flags[2]
-    if work.family == "indexing":
-        moved, table, _, width = work.sizes[:4]
-        return moved, table, width, 0.0, work.flags[1], work.flags[0]
-    own, flags = FAMILIES[work.family].sizes, FAMILIES[work.family].flags
-    sizes = dict(zip(own, work.sizes, strict=False))
-    set_flags = dict(zip(flags, work.flags, strict=False))
-    first, second, *_ = (*work.sizes[: len(own)], 1.0, 1.0)
-    flag = set_flags.get("training", set_flags.get("inner_survives", set_flags.get("fused", 0.0)))
-    return first, second, sizes.get("window", 1.0), set_flags.get("strided", 0.0), 0.0, flag
-
-
-def _convolution_rows(work: Work, dtype: str) -> Iterator[Row]:
+def _convolution_rows(shape: Convolution, dtype: str) -> Iterator[Row]:
     """A forward is one row, a gradient one for the weight and one for the image where that is asked for.
 
     Each is a product of matrices (Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning", 2014). The forward
     of a transposed convolution is the gradient of a plain one to its image.
     """
-    n, cin, cout, groups, kernel, positions, image, weights, result = work.sizes[:9]
-    one_d, three_d, transposed, strided, dilated = work.flags[:5]
-    large = image
+    n, groups, kernel, small, large = shape.batch, shape.groups, shape.kernel, shape.positions, shape.input_positions
+    cin, cout, transposed = shape.in_channels, shape.out_channels, shape.transposed
     if transposed:
-        large = result / max(n * cout * groups, 1.0)
+        large = shape.result / max(n * cout * groups, 1.0)
         cin, cout = cout, cin
-    small = positions
-    backward = work.family == "convolution_backward"
     size = 2.0 if dtype in ("float16", "bfloat16") else 8.0 if dtype == "float64" else 4.0
     flops = 2.0 * n * cin * cout * groups * kernel * small
-    moved = size * (n * groups * (cin * large + cout * small) + weights)
+    moved = size * (n * groups * (cin * large + cout * small) + shape.weights)
     forward = (n * small, cout, cin * kernel), 0.0, 0.0
     to_input = (n * large, cin, cout * kernel), 1.0, 0.0
     to_weight = (cout, cin * kernel, n * small), 0.0, 1.0
-    if backward:
-        parts = [to_weight, *([(forward if transposed else to_input)] if work.flags[6] else [])]
+    if isinstance(shape, ConvolutionGradient):
+        parts = [to_weight, *([(forward if transposed else to_input)] if shape.to_input else [])]
     else:
         parts = [to_input if transposed else forward]
     kind = "depthwise" if groups > 1.0 and min(cin, cout) <= 1.0 else "convolution"
     stride = large / max(small, 1.0)
-    label = f"{kind}:{1 if one_d else 3 if three_d else 2}d"
+    label = f"{kind}:{1 if shape.one_d else 3 if shape.three_d else 2}d"
     label += "_transposed" if transposed else ""
     label += "_grouped" if groups > 1.0 and kind == "convolution" else ""
     for (m, columns, k), image_gradient, weight_gradient in parts:
         yield Row(kind, label, dtype, (
-            flops, moved, 1.0, 0.0, groups, m, columns, k, strided, image_gradient, weight_gradient, kernel, stride,
-            cin, cout, dilated, one_d, three_d, n,
+            flops, moved, 1.0, 0.0, groups, m, columns, k, float(shape.strided), image_gradient, weight_gradient, kernel,
+            stride, cin, cout, float(shape.dilated), float(shape.one_d), float(shape.three_d), n,
         ))  # fmt: skip
 
 #: Seconds of a kernel that does next to nothing, from its start to the start of the next one in the queue.

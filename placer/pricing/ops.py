@@ -1,0 +1,157 @@
+"""The table of ops: what each op of PyTorch does, whatever runs it. ``ops.csv`` is the table, a row an op.
+
+Formulas in it name what ``amounts.Amounts`` and the op's shape have. docs/dev/new-op.md says how to add a row.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from placer.lazy import cached_property
+
+FILE = Path(__file__).with_name("ops.csv")
+#: The kind of ops whose arithmetic, and time on a CPU, their families know; and of layers of 8-bit weights. No
+#: calibration measures these: their prices are guesses.
+COUNTED, QUANTIZED = "counted", "quantized"
+#: The row of updates by an optimizer that has none of its own, and of ops over lists of tensors.
+ANY_UPDATE, LISTS = "optimizer", "_foreach"
+#: Prefix of the name of an update; the optimizer's class follows.
+UPDATE_PREFIX = "optimizer::"
+#: Separates an op's name from the suffix of its kernel.
+SUFFIX = "."
+#: What formulas may call.
+FUNCTIONS: Mapping[str, Any] = {"__builtins__": {}, "log2": math.log2, "max": max, "min": min}
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """A row of the table; the same columns in the same order.
+
+    Attributes:
+        op: name, without ``aten::``; an op in place has the row of the same name without ``_``, but where it has its own.
+        family: in ``families.FAMILIES``; "" of an op that is elementwise where its result is as large as its operands.
+        kind: ops that a CPU runs alike; "" of an op of which the table knows no more than its family.
+        flops: FLOPs of an element that its family counts, where it is elementwise.
+        units, starts: formulas of what its arithmetic is proportional to, and of what is begun anew, such as rows.
+        executed, executed_start: FLOPs that an accelerator executes for each, those of idle threads included.
+        passes, again: over operands and results, and more over results alone.
+        kernels: formula of those that follow each other on an accelerator; of an update, those of one tensor.
+        waits: times that the host waits for an accelerator inside the op.
+        loads: formula of loads that follow each other in the busiest thread of an accelerator.
+        cycles, start_cycles: of one core of a CPU for each unit and start; of a list, for each further tensor.
+        shared: whether the cores of a CPU share it.
+        list_kernels, list_passes: of an update, its ops over the list of all tensors and their passes over memory.
+        mps: how it differs on an Apple GPU.
+        traits: what else pricing asks for; docs/dev/new-op.md has the words.
+        source: where what is not obvious was read or measured.
+    """
+
+    op: str
+    family: str
+    kind: str
+    flops: float
+    units: str
+    starts: str
+    executed: float
+    executed_start: float
+    passes: float
+    again: float
+    kernels: str
+    waits: float
+    loads: str
+    cycles: float
+    start_cycles: float
+    shared: bool
+    list_kernels: float
+    list_passes: float
+    mps: str
+    traits: frozenset[str]
+    source: str
+
+    @cached_property
+    def backward(self) -> bool:
+        """Whether it is the gradient of another op."""
+        return self.op.endswith(("_backward", "_backward_data"))
+
+    def number(self, trait: str) -> float:
+        """The number of a trait that has one (``gates=4``); 0.0 without it."""
+        return next((float(t.partition("=")[2]) for t in self.traits if t.startswith(f"{trait}=")), 0.0)
+
+
+#: What stands for an empty cell of a number.
+_USUAL = {"flops": 1.0, "executed": 1.0, "passes": 1.0}
+_NUMBERS = frozenset(
+    "flops executed executed_start passes again waits cycles start_cycles list_kernels list_passes".split()
+)
+
+
+@cache
+def _cells() -> Mapping[str, dict[str, str]]:
+    with FILE.open(encoding="utf-8", newline="") as lines:
+        return {row["op"]: row for row in csv.DictReader(lines)}
+
+
+def table() -> list[Op]:
+    """All rows."""
+    return [_row(name) for name in _cells()]
+
+
+@cache
+def _row(name: str) -> Op:
+    values: dict[str, Any] = dict(_cells()[name])
+    for column in _NUMBERS:
+        values[column] = float(Fraction(values[column])) if values[column] else _USUAL.get(column, 0.0)
+    if name.startswith(UPDATE_PREFIX) and not values["list_kernels"]:
+        values |= {column: getattr(_row(ANY_UPDATE), column) for column in ("list_kernels", "list_passes")}
+    return Op(**{**values, "shared": values["shared"] != "no", "traits": frozenset(values["traits"].split())})
+
+
+#: The row of an op that is not in the table: nothing is known of it.
+NO_ROW = Op("", "", "", 1.0, "", "", 0.0, 0.0, 1.0, 0.0, "", 0.0, "", 0.0, 0.0, True, 0.0, 0.0, "", frozenset(), "")
+
+
+@cache
+def row_of(op: str) -> Op:
+    """The row of an op, named as in a trace or as its kernel; ``NO_ROW`` of one that has none."""
+    name = op.partition(SUFFIX)[0].removeprefix("aten::")
+    known = _cells()
+    if name.startswith(LISTS):
+        name = LISTS
+    for candidate in (name, name.rstrip("_")):
+        if candidate in known:
+            return _row(candidate)
+    return _row(ANY_UPDATE) if name.startswith(UPDATE_PREFIX) else NO_ROW
+
+
+def family_of(op: str) -> str | None:
+    """The family that the table says; None where the operands decide. What is not PyTorch's own is ``other``."""
+    return row_of(op).family or (None if op.startswith("aten::") else "other")
+
+
+def kind_of(label: str) -> str:
+    """The kind of an op by the name that its costs are fitted under; "" of one that is not in the table."""
+    space, _, name = label.partition("::")
+    return row_of(f"{space}::{name.partition('/')[0].partition(':')[0]}").kind
+
+
+def updates() -> list[Op]:
+    """The rows of optimizers, by whose lists of ops all tensors are updated together."""
+    return [row for row in table() if row.op.startswith(UPDATE_PREFIX) and _cells()[row.op]["list_kernels"]]
+
+
+@cache
+def _compiled(formula: str) -> CodeType:
+    return compile(formula, FILE.name, "eval")
+
+
+def evaluate(formula: str, names: Any, otherwise: float) -> float:
+    """A formula of the table, by what ``names`` has; ``otherwise`` of an empty one."""
+    return float(eval(_compiled(formula), dict(FUNCTIONS), names)) if formula else otherwise  # noqa: S307  the table's own

@@ -1,0 +1,468 @@
+"""Shapes of ops that multiply matrices, or solve and transform with them: nearly all of their time is arithmetic."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from placer.pricing.shapes.shape import (
+    ITEM,
+    PRODUCT_GRAIN,
+    REGISTER,
+    Cut,
+    Shape,
+    cut,
+    has_true_argument,
+    padded,
+    pieces_of_products,
+    ragged,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from placer.pricing.ops import Op
+    from placer.pricing.work import Work
+    from placer.tracing import OpCall, TensorSpec
+
+#: Regions of a product: on 16 threads squares of 128 and 256 take 10 and 21 us more than their share of a core's time,
+#: 32 rows times 256 x 256 23 us (calibration/records/nvidia-h200-16-core-second/thread_ops.jsonl.xz).
+PRODUCT_REGIONS = 3.0
+#: Share of attention with dropout that draws random numbers: 24.8 and 9.5 ms of two such ops on 16 threads
+#: (calibration.journal.xz of the two records calibration/records/nvidia-h200*).
+DRAWING = 0.4
+#: Numbers of an images' gradient, read and written, below which oneDNN leaves it to a few threads, how many, and
+#: positions from which on the gradient of weights is made by all: counted with 8 and 16 threads, of convolutions of 1
+#: to 64 channels (``tests/pricing/test_many_cores.py`` counts some of them anew).
+SMALL_GRADIENT, FEW_THREADS, MANY_POSITIONS = 1e4, 4.0, 400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Product(Shape):
+    """Products of matrices, m x k times k x n."""
+
+    #: Products in the call.
+    batch: float
+    m: float
+    n: float
+    k: float
+    #: Elements of the first operand, the second, and the result.
+    left: float
+    right: float
+    product: float
+    #: The smallest of m, n and k: every kernel is less efficient on a thin product.
+    narrowest: float
+    a_transposed: bool
+    b_transposed: bool
+    #: m is 1, n is 1, which have kernels of their own.
+    row: bool
+    column: bool
+    #: Rows of the result end within a vector register: a tenth slower, however few numbers are missing.
+    ragged: bool
+
+    @classmethod
+    def read(cls, call: OpCall, op: Op) -> Self:
+        # addmm, baddbmm and addmv carry the bias first.
+        a, b = call.inputs[-2:]
+        batch = a.shape[0] if len(a.shape) == 3 else 1
+        m = a.shape[-2] if len(a.shape) > 1 else 1
+        k = a.shape[-1] if a.shape else 1
+        n = b.shape[-1] if len(b.shape) > 1 else 1
+        return cls(
+            batch, m, n, k, batch * m * k, batch * k * n, batch * m * n, min(m, n, k),
+            _is_transposed(a), _is_transposed(b), m == 1, n == 1, ragged(n),
+        )  # fmt: skip
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.batch * self.m * self.n * self.k
+
+    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+        return {
+            # Arithmetic on rows and columns that only pad the result's last tiles.
+            "padding_flops": work.flops * (padded(self.m) * padded(self.n) - 1.0),
+            # Each row of a result is started anew, which takes most of the time where thousands of them are short.
+            "rows": self.batch * self.m,
+            # Where the first operand is transposed, as in a weight's gradient over a large batch, the result is small,
+            # the loop over k is nearly all the work, and its steps fill no core's vector registers.
+            "depth": self.batch * self.k if self.a_transposed else 0.0,
+            "further": self.batch - 1.0,
+        }
+
+    def cut(self, work: Work) -> Cut:
+        """MKL packs the operands, multiplies, and meets in between."""
+        return Cut(pieces_of_products(work.flops), PRODUCT_REGIONS)
+
+    def share(self, cores: float) -> Product:
+        """Matrices of the batch first, then tiles as square as can be."""
+        several = min(self.batch, cores)
+        batch, area = self.batch / several, self.m * self.n / (cores / several)
+        m = min(self.m, max(math.sqrt(area), 1.0))
+        n = min(self.n, max(area / m, 1.0))
+        m = min(self.m, area / n) if n > 0 else m
+        return replace(
+            self, batch=batch, m=m, n=n, left=batch * m * self.k, right=batch * self.k * n, product=batch * m * n,
+            narrowest=min(m, n, self.k),
+        )  # fmt: skip
+
+    def share_bytes(self, moved: float, cores: float) -> float:
+        return ITEM * (self.left + self.right + self.product)
+
+
+def _is_transposed(spec: TensorSpec) -> bool:
+    return len(spec.shape) > 1 and spec.stride[-1] != 1 and spec.shape[-1] != 1
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution(Shape):
+    """A convolution in one to three dimensions."""
+
+    #: Images.
+    batch: float
+    #: Channels of the image and of the result, of one group.
+    in_channels: float
+    out_channels: float
+    #: Groups of channels.
+    groups: float
+    #: Elements of the kernel's window.
+    kernel: float
+    #: Places of the window: those of the result, or of the image where the convolution is transposed.
+    positions: float
+    #: Positions of the image.
+    input_positions: float
+    #: Elements of the weight and of the result.
+    weights: float
+    result: float
+    one_d: bool
+    three_d: bool
+    transposed: bool
+    #: The image is not contiguous.
+    strided: bool
+    #: The window has gaps.
+    dilated: bool
+    #: The channels of image or result fill no whole number of vector registers.
+    ragged: bool
+
+    @classmethod
+    def read(cls, call: OpCall, op: Op) -> Self:
+        image, weight = call.inputs[:2]
+        return cls(*_convolved(call, image, weight, call.outputs[0]))
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.multiplied
+
+    @property
+    def multiplied(self) -> float:
+        """Multiply-adds of one pass."""
+        channels = self.in_channels * self.out_channels * self.groups
+        return self.batch * channels * self.kernel * self.positions
+
+    @property
+    def variant(self) -> str:
+        """``depthwise`` are convolutions every group of which has one input channel.
+
+        For the gradients of dilated ones there is no fast kernel: they are another variant.
+        """
+        if self.groups == 1 or self.in_channels > 1:
+            return ""
+        return "dilated_depthwise" if self.dilated and self.kernel > 1 else "depthwise"
+
+    @property
+    def padded_input(self) -> float:
+        """How much larger oneDNN's blocked layouts make the channels that are read.
+
+        An image of fewer channels than a register holds is read without padding, by kernels of its own
+        (``is_1stconv``). No kernel writes one so: its gradient is padded.
+        """
+        return 1.0 if self.in_channels < REGISTER else padded(self.in_channels)
+
+    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+        read = self.batch * self.in_channels * self.groups
+        filling = self.padded_input * padded(self.out_channels) - 1.0
+        return {
+            "filling_flops": work.flops * filling if self.groups <= 1 else 0.0,
+            # Kernels that unfold the image write and read the window-sized patches around every position.
+            "unfolded_bytes": 4.0 * read * self.kernel * self.positions,
+            # Elements of image and result are laid out anew and written to fresh memory, and cost more than weights.
+            "activations": read * self.input_positions + self.result,
+        }
+
+    def earlier_amounts(self, work: Work, threads: int) -> dict[str, float]:
+        """An image of few channels was padded wherever it was read."""
+        filling = padded(self.in_channels) * padded(self.out_channels) - 1.0
+        return {"padding_flops": 0.0 if self.groups > 1 else work.flops * filling}
+
+    def cut(self, work: Work) -> Cut:
+        """oneDNN lays image and weight out anew, multiplies, and lays out the result."""
+        return Cut(pieces_of_products(work.flops), 3.0, teams=self._teams())
+
+    def _teams(self) -> tuple[float, ...]:
+        """The pieces of a convolution are rows of an image, for a register of channels each."""
+        if self.groups > 1.0 or self.batch < 2.0:
+            return ()
+        return (self.batch * math.ceil(self.out_channels / REGISTER) * self._rows(self.positions),)
+
+    def _rows(self, positions: float) -> float:
+        """Rows of an image that has so many positions."""
+        return 1.0 if self.one_d else math.sqrt(positions)
+
+    def share(self, cores: float) -> Convolution:
+        """Images of the batch first, then channels and positions of the result like a product's tiles.
+
+        Every core reads the weights of its channels, and the window of its positions.
+        """
+        several = min(self.batch, cores)
+        cores /= several
+        channels = max(self.out_channels * self.groups, 1.0)
+        wide = math.sqrt(cores * channels / max(self.positions, 1.0))
+        wide = min(max(wide, 1.0), cores, max(channels / REGISTER, 1.0))
+        high = cores / wide
+        by_group = self.groups >= wide
+        return replace(
+            self, batch=self.batch / several, groups=self.groups / wide if by_group else self.groups,
+            out_channels=self.out_channels if by_group else self.out_channels / wide, positions=self.positions / high,
+            input_positions=self.input_positions / high, weights=self.weights / wide,
+            result=self.result / several / cores,
+        )  # fmt: skip
+
+    def share_bytes(self, moved: float, cores: float) -> float:
+        image = self.batch * self.in_channels * self.groups * self.input_positions
+        return ITEM * (image + self.weights + self.result)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionGradient(Convolution):
+    """The gradients of a convolution: of its weight, and of the image where that is asked for."""
+
+    #: The gradient of the image is asked for, besides that of the weight.
+    to_input: bool
+
+    @classmethod
+    def read(cls, call: OpCall, op: Op) -> Self:
+        grad, image, weight = call.inputs[:3]
+        return cls(*_convolved(call, image, weight, grad), any(o.shape == image.shape for o in call.outputs))
+
+    @property
+    def flops(self) -> float:
+        return (4.0 if self.to_input else 2.0) * self.multiplied
+
+    @property
+    def padded_input(self) -> float:
+        no_padding = self.in_channels < REGISTER and not self.to_input
+        return 1.0 if no_padding else padded(self.in_channels)
+
+    def cut(self, work: Work) -> Cut:
+        return Cut(pieces_of_products(work.flops), 5.0, teams=self._teams())
+
+    def _teams(self) -> tuple[float, ...]:
+        """The gradient of the images, where it is asked for, and that of the weights.
+
+        That of small images is left to four threads. That of weights is cut by image and by register of channels that
+        are read and written, or of groups.
+        """
+        read, channels = self.in_channels, self.out_channels
+        if self.groups > 1.0:
+            return (self.batch * math.ceil(self.groups / REGISTER),)
+        if self.batch < 2.0:
+            return ()
+        teams = []
+        blocks = math.ceil(read / REGISTER)
+        if self.to_input:
+            wide = read * padded(read) + channels * padded(channels)
+            small = self.batch * self.input_positions * wide < SMALL_GRADIENT
+            teams.append(FEW_THREADS if small else self.batch * blocks * self._rows(self.input_positions))
+        if self.positions < MANY_POSITIONS:
+            teams.append(self.batch * blocks * math.ceil(channels / REGISTER))
+        return tuple(teams)
+
+    def share_bytes(self, moved: float, cores: float) -> float:
+        image = self.batch * self.in_channels * self.groups * self.input_positions
+        return ITEM * (2.0 * image + 2.0 * self.weights + self.result)
+
+
+def _convolved(call: OpCall, image: TensorSpec, weight: TensorSpec, out: TensorSpec) -> tuple[float, ...]:
+    """The fields of ``Convolution``, in their order."""
+    dims, transposed = len(weight.shape) - 2, has_true_argument(call)
+    of_group = max(weight.shape[1], 1)
+    groups = max((out if transposed else image).shape[1] // of_group, 1)
+    return (
+        image.shape[0], image.shape[1] / groups, out.shape[1] / groups, groups, math.prod(weight.shape[2:]),
+        math.prod((image if transposed else out).shape[2:]), math.prod(image.shape[2:]), weight.numel, out.numel,
+        dims == 1, dims == 3, transposed, not image.contiguous, _is_dilated(call),
+        ragged(image.shape[1], out.shape[1]),
+    )  # fmt: skip
+
+
+def _is_dilated(call: OpCall) -> bool:
+    """Dilation is the list right before the flag ``transposed``, after stride and padding.
+
+    Its position from the start varies: a backward has the bias's size first, and other lists may precede it.
+    """
+    position = next((i for i, argument in enumerate(call.args) if isinstance(argument, bool)), 0)
+    dilation = call.args[position - 1] if position else ()
+    return isinstance(dilation, tuple) and any(step != 1 for step in dilation)
+
+
+@dataclass(frozen=True, slots=True)
+class Attention(Shape):
+    """Scaled dot-product attention, or its gradient."""
+
+    ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ("scores", "rows")
+
+    #: Sequences x heads.
+    batch: float
+    #: Queries and keys of a sequence.
+    length: float
+    source: float
+    #: Elements of a query.
+    width: float
+    #: A query sees only the keys up to its own position.
+    causal: bool
+    #: A mask is added to the scores.
+    masked: bool
+    #: Scores are dropped at random.
+    dropout: bool
+    #: Elements of a value; the gradient's products.
+    value_width: float = 0.0
+    backward: bool = False
+
+    @classmethod
+    def read(cls, call: OpCall, op: Op) -> Self:
+        q, k, v = [t for t in call.inputs if len(t.shape) >= 3][:3]
+        length, width = q.shape[-2:]
+        source = k.shape[-2]
+        return cls(
+            math.prod(q.shape[:-2]), length, source, width,
+            causal=bool(call.args) and call.args[0] is True,
+            masked=any(len(t.shape) >= 2 and t.shape[-2:] == (length, source) for t in call.inputs[3:]),
+            dropout=len(call.args) > 2 and isinstance(call.args[2], float) and call.args[2] > 0.0,
+            value_width=v.shape[-1], backward=op.backward,
+        )  # fmt: skip
+
+    @property
+    def flops(self) -> float:
+        """Two products of scores, five in the gradient."""
+        scores = (5.0 if self.backward else 2.0) * self.batch * self.length * self.source
+        return scores * (self.width + self.value_width)
+
+    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+        scores = self.batch * self.length * self.source
+        # With dropout no fused kernel serves on the CPU: scores are written out, masked and read again.
+        return {"scores": scores, "rows": self.batch, "dropped_scores": self.dropout * scores}
+
+    def cut(self, work: Work) -> Cut:
+        """One core draws the random numbers of a dropout."""
+        return Cut(pieces_of_products(work.flops), serial=DRAWING if self.dropout else 0.0)
+
+    def share(self, cores: float) -> Attention:
+        """Sequences x heads first, then queries."""
+        several = min(self.batch, cores)
+        return replace(self, batch=self.batch / several, length=self.length / (cores / several))
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder(Shape):
+    """A layer of a transformer's encoder as one op."""
+
+    ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ("scores", "activations")
+
+    #: Tokens of all sequences, and of one.
+    tokens: float
+    length: float
+    #: Elements of a token, and of all weight matrices.
+    width: float
+    weights: float
+    #: Heads of the attention.
+    heads: float
+
+    @classmethod
+    def read(cls, call: OpCall, op: Op) -> Self:
+        source = call.inputs[0]
+        tokens, width = max(source.numel // source.shape[-1], 1), source.shape[-1]
+        length = source.shape[-2] if len(source.shape) > 2 else tokens
+        # A mask is a matrix too, but neither of its sides is the width.
+        weights = sum(t.numel for t in call.inputs[1:] if len(t.shape) == 2 and width in t.shape)
+        heads = call.args[1] if len(call.args) > 1 and type(call.args[1]) is int else 1
+        return cls(tokens, length, width, weights, heads)
+
+    @property
+    def flops(self) -> float:
+        """The layer's products, and those of its attention."""
+        return 2.0 * self.tokens * self.weights + 4.0 * self.tokens * self.length * self.width
+
+    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+        return {"scores": self.tokens * self.length * self.heads, "activations": self.tokens * self.width}
+
+    def cut(self, work: Work) -> Cut:
+        return Cut(pieces_of_products(work.flops))
+
+    def share(self, cores: float) -> Encoder:
+        return replace(self, tokens=self.tokens / cores)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrices(Shape):
+    """Matrices that are factorised, solved with or inverted; or vectors between which distances are taken."""
+
+    ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ("squares", "matrices")
+
+    #: Matrices.
+    batch: float
+    #: Of a matrix; of distances, vectors of either set.
+    rows: float
+    columns: float
+    #: The shorter side of a matrix; of distances, elements of a vector.
+    inner: float
+
+    @classmethod
+    def read(cls, call: OpCall, op: Op) -> Self:
+        if "distances" in op.traits:
+            a, b = call.inputs[1:3] if op.backward else call.inputs[:2]
+            return cls(math.prod(a.shape[:-2]), a.shape[-2], b.shape[-2], a.shape[-1])
+        matrix = max((t for t in call.inputs if len(t.shape) > 1), key=lambda t: t.numel)
+        rows, columns = matrix.shape[-2:]
+        return cls(math.prod(matrix.shape[:-2]), rows, columns, min(rows, columns))
+
+    @property
+    def flops(self) -> float:
+        """For a square matrix that is its cube, up to a constant of each op."""
+        return 2.0 * self.batch * self.rows * self.columns * self.inner
+
+    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+        """Elements of all matrices, and the matrices of the batch, which are factorised one after the other."""
+        return {"squares": self.batch * self.rows * self.columns, "matrices": self.batch}
+
+    def cut(self, work: Work) -> Cut:
+        return Cut(max(math.sqrt(work.flops / PRODUCT_GRAIN), 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Transform(Shape):
+    """A Fourier transform."""
+
+    #: Elements of the larger side.
+    numel: float
+    #: Points of one transform.
+    length: float
+    #: The larger side is not contiguous.
+    strided: bool
+
+    @classmethod
+    def read(cls, call: OpCall, op: Op) -> Self:
+        signal = max((*call.inputs, *call.outputs), key=lambda t: t.numel)
+        dims = next((argument for argument in call.args if isinstance(argument, tuple)), (-1,))
+        length = math.prod(signal.shape[d] for d in dims if isinstance(d, int)) or 1
+        return cls(signal.numel, length, not signal.contiguous)
+
+    @property
+    def flops(self) -> float:
+        """Cooley & Tukey, 1965."""
+        return 5.0 * self.numel * math.log2(2.0 + self.length)
+
+    def cut(self, work: Work) -> Cut:
+        return Cut(cut(work.bytes / (2.0 * ITEM)))
+
+    def share(self, cores: float) -> Transform:
+        return replace(self, numel=self.numel / cores)
