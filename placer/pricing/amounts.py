@@ -14,10 +14,6 @@ from placer.pricing.ops import Op
 from placer.pricing.shapes import Shape, has_true_argument, largest
 from placer.tracing import OpCall, TensorSpec
 
-#: Elements that are compared one by one, of a set of one, and how that number grows with the tested ones
-#: (``isin`` in ATen/native/TensorCompare.cpp).
-_COMPARED_SINGLY, _GROWTH = 10.0, 0.145
-
 
 class Amounts:
     """The amounts of one call, by name."""
@@ -49,25 +45,18 @@ class Amounts:
         """The first operand, or where there is none the largest result."""
         return float(self._call.inputs[0].numel) if self._call.inputs else self.results
 
-    @cached_property
-    def second(self) -> float:
-        """The second operand; 1 where there is none."""
-        return float(self._call.inputs[1].numel) if len(self._call.inputs) > 1 else 1.0
+    def elements(self, number: int) -> float:
+        """The operand of that number; 1 where there is none."""
+        return float(self._call.inputs[number].numel) if number < len(self._call.inputs) else 1.0
 
-    @cached_property
-    def width(self) -> float:
-        """The innermost dimension of the first operand."""
-        return _last(self._call.inputs[0])
+    def size(self, number: int, dim: int) -> float:
+        """A dimension of that operand; 1 where it has no such one. Numbers go round."""
+        shape = self._call.inputs[number % len(self._call.inputs)].shape
+        return float(shape[dim]) if -len(shape) <= dim < len(shape) else 1.0
 
-    @cached_property
-    def second_width(self) -> float:
-        """The same of the second, or of the only one."""
-        return _last(self._call.inputs[1 % len(self._call.inputs)])
-
-    @cached_property
-    def classes(self) -> float:
-        """Rows of the second operand."""
-        return float(self._call.inputs[1].shape[0])
+    def rank(self, number: int) -> int:
+        """Dimensions of that operand."""
+        return len(self._call.inputs[number].shape)
 
     @cached_property
     def longest(self) -> float:
@@ -128,12 +117,6 @@ class Amounts:
         return has_true_argument(self._call)
 
     @cached_property
-    def of_channel(self) -> float:
-        """Elements of a channel, which is the second dimension."""
-        shape = self._source.shape
-        return self._source.numel / max(shape[1] if len(shape) > 1 else 1, 1)
-
-    @cached_property
     def of_group(self) -> float:
         """Elements of a group of channels: there are as many as statistics."""
         groups = max((t.numel for t in self._call.outputs if len(t.shape) == 2), default=self._source.shape[0])
@@ -146,11 +129,6 @@ class Amounts:
         weights = [t.numel for t in self._call.inputs if t.numel < source.numel]
         named = next((math.prod(a) for a in self._call.args if isinstance(a, tuple)), 0)
         return float(max((size for size in (*weights, named) if size), default=_last(source)))
-
-    @cached_property
-    def samples(self) -> float:
-        """Rows of a loss; 1 of a vector."""
-        return float(self._source.shape[0] if len(self._source.shape) > 1 else 1)
 
     # Matrices.
     @cached_property
@@ -217,17 +195,6 @@ class Amounts:
 
     # Images, windows and sequences.
     @cached_property
-    def images(self) -> float:
-        """Images of a batch."""
-        shape = self._call.inputs[0].shape
-        return float(shape[0] if len(shape) > 2 else 1)
-
-    @cached_property
-    def planes(self) -> float:
-        """Images x channels."""
-        return float(math.prod((self._call.inputs or self._call.outputs)[0].shape[:2]))
-
-    @cached_property
     def windows(self) -> float:
         """Windows of pooling."""
         return float((self._call.inputs if self._op.backward else self._call.outputs)[0].numel)
@@ -243,7 +210,7 @@ class Amounts:
     @cached_property
     def bags(self) -> float:
         """Bags of rows that are added up."""
-        return float(self._call.outputs[0].numel) / self.width
+        return float(self._call.outputs[0].numel) / self.size(0, -1)
 
     @cached_property
     def frames(self) -> float:
@@ -259,14 +226,6 @@ class Amounts:
     def transformed(self) -> float:
         """Dimensions that are transformed."""
         return float(len(next((a for a in self._call.args if isinstance(a, tuple)), (0,))))
-
-    @cached_property
-    def comparisons(self) -> float:
-        """Of the elements of one set with another: each with each of a few, else both are put in order."""
-        tested, among = self.first, self.second
-        if among < _COMPARED_SINGLY * tested**_GROWTH:
-            return tested * among
-        return (tested + among) * math.log2(2.0 + tested + among)
 
     @cached_property
     def triples(self) -> float:

@@ -1,4 +1,4 @@
-"""Op calls -> ``Work``: the row and the family of each call, its typed shape, its FLOPs and bytes, its place in the step.
+"""Op calls -> ``Work``: the row and the family of each call, its typed shape, FLOPs and bytes, and place in the step.
 
 Calibration describes with it the ops it measures, pricing those it prices. An op that the table does not have is never
 free: it counts as ``other`` at the least, with the bytes of its operands as a floor.
@@ -240,13 +240,14 @@ def describe_step(trace: Trace) -> tuple[Work, ...]:
     # Steps follow each other, so the last op that moves something stands before the first.
     previous = next((work.bytes for work in reversed(works) if work.bytes), 0.0)
     before: set[str] = set()
-    placed: dict[tuple[object, ...], Work] = {}
+    placed: dict[tuple[int, tuple[float, float, bool]], Work] = {}
     result: list[Work] = []
     for name, work, distance in zip(names, works, distances, strict=True):
         place = octave(previous), octave(distance), name not in before
-        at_its_place = placed.get((id(work), *place))
+        key = id(work), place
+        at_its_place = placed.get(key)
         if at_its_place is None:
-            at_its_place = placed[id(work), *place] = _at(work, *place)
+            at_its_place = placed[key] = _at(work, *place)
         result.append(at_its_place)
         before.add(name)
         previous = work.bytes or previous

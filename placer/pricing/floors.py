@@ -7,6 +7,7 @@ The costs are fitted by ``placer.calibration.fitting.floors``. The roofline is t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+
 from placer import machine
 from placer.pricing.describe import reuse_share
 from placer.pricing.families import FAMILIES, Switch

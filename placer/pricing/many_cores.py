@@ -3,7 +3,7 @@
 torch and its libraries cut an op into pieces, and a core's share of an op is an op of its own, a smaller one: with
 less arithmetic, and with operands that fit a nearer cache. So one core's prices say what the share takes. Starting a
 parallel region adds some microseconds. The cores share clocks, memory channels and, where threads are two of a core,
-arithmetic. How each shape is cut, and what a share of it is, stands in ``shapes``; which ops one core runs, in the table.
+arithmetic. How a shape is cut, and what a share of it is, stands in ``shapes``; which ops one core runs, in the table.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Op:
     """A row of the table; the same columns in the same order.
 
     Attributes:
-        op: name, without ``aten::``; an op in place has the row of the same name without ``_``, but where it has its own.
+        op: name, without ``aten::``. An op in place has the row of the same name without ``_``, unless it has its own.
         family: in ``families.FAMILIES``; "" of an op that is elementwise where its result is as large as its operands.
         kind: ops that a CPU runs alike; "" of an op of which the table knows no more than its family.
         flops: FLOPs of an element that its family counts, where it is elementwise.
@@ -88,9 +88,10 @@ class Op:
 
 #: What stands for an empty cell of a number.
 _USUAL = {"flops": 1.0, "executed": 1.0, "passes": 1.0}
-_NUMBERS = frozenset(
-    "flops executed executed_start passes again waits cycles start_cycles list_kernels list_passes".split()
-)
+_NUMBERS = (
+    "flops", "executed", "executed_start", "passes", "again", "waits", "cycles", "start_cycles", "list_kernels",
+    "list_passes",
+)  # fmt: skip
 
 
 @cache

@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple, TypeAlias
 from placer.pricing.contention import waiting_seconds
 from placer.pricing.copies import copy_seconds
 from placer.pricing.framework import framework_seconds
-from placer.pricing.prediction import PricedTrace
 from placer.pricing.ops import row_of
+from placer.pricing.prediction import PricedTrace
 from placer.pricing.shapes import FUSED, Recurrent, Update
 from placer.pricing.work import Work, kernel_of, op_of
 from placer.profile import DeviceFit

@@ -71,8 +71,8 @@ _LEAST_CORES = 0.1
 _ATTENTION, _SCORES = 6.0, 24.0
 
 #: What the table says of ops without a kernel for MPS in torch 2.13, which its own tests expect to fail
-#: (``UNIMPLEMENTED_XFAILLIST`` in torch/testing/_internal/common_mps.py) for any dtype, and of those that run on the CPU
-#: whatever is set (``MPSFallback.mm``).
+#: (``UNIMPLEMENTED_XFAILLIST`` in torch/testing/_internal/common_mps.py) for any dtype, and of those that run on the
+#: CPU whatever is set (``MPSFallback.mm``).
 LACKING, ON_CPU = "lacking", "cpu"
 #: FLOP/s of those on the CPU, most of which follow from each other.
 _FALLBACK_FLOPS = 2e10

@@ -130,8 +130,8 @@ def _convolution_rows(shape: Convolution, dtype: str) -> Iterator[Row]:
     label += "_grouped" if groups > 1.0 and kind == "convolution" else ""
     for (m, columns, k), image_gradient, weight_gradient in parts:
         yield Row(kind, label, dtype, (
-            flops, moved, 1.0, 0.0, groups, m, columns, k, float(shape.strided), image_gradient, weight_gradient, kernel,
-            stride, cin, cout, float(shape.dilated), float(shape.one_d), float(shape.three_d), n,
+            flops, moved, 1.0, 0.0, groups, m, columns, k, float(shape.strided), image_gradient, weight_gradient,
+            kernel, stride, cin, cout, float(shape.dilated), float(shape.one_d), float(shape.three_d), n,
         ))  # fmt: skip
 
 #: Seconds of a kernel that does next to nothing, from its start to the start of the next one in the queue.

@@ -1,26 +1,11 @@
 """Typed shapes: what an op call works on, in named numbers. Each is read from a call in one place."""
 
-from placer.pricing.shapes.loops import (
-    CORE_CACHE,
-    Loop,
-    Normalization,
-    OrderedRows,
-    RandomNumbers,
-    Reduction,
-    Rows,
-    Windows,
-)
+from placer.pricing.shapes.loops import Loop, Normalization, OrderedRows, RandomNumbers, Rows, Windows
+from placer.pricing.shapes.matrices import Encoder, Matrices, Transform
 from placer.pricing.shapes.moves import FUSED, Index, Other, Update, View, kernels_of_update, settings
-from placer.pricing.shapes.products import (
-    Attention,
-    Convolution,
-    ConvolutionGradient,
-    Encoder,
-    Matrices,
-    Product,
-    Transform,
-)
+from placer.pricing.shapes.products import Attention, Convolution, ConvolutionGradient, Product
 from placer.pricing.shapes.recurrent import Quantized, Recurrent
+from placer.pricing.shapes.reduction import CORE_CACHE, Reduction
 from placer.pricing.shapes.shape import (
     FINE_GRAIN,
     ITEM,

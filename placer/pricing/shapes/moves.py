@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from placer.pricing.shapes.shape import GRAIN, ITEM, Cut, Shape, Walk, cut, is_index, largest
@@ -44,6 +44,9 @@ class View(Shape):
 class Other(Shape):
     """Operands of which no more is known than how large they are."""
 
+    SHARED: ClassVar[tuple[str, ...]] = ("inputs",)
+    SHARED_FROM_ONE: ClassVar[tuple[str, ...]] = ("outputs",)
+
     #: Elements of the largest operand, and of the largest result.
     inputs: float
     outputs: float
@@ -60,15 +63,13 @@ class Other(Shape):
     def cut(self, work: Work) -> Cut:
         return Cut(cut(work.bytes / (2.0 * ITEM)))
 
-    def share(self, cores: float) -> Other:
-        return replace(self, inputs=self.inputs / cores, outputs=max(self.outputs / cores, 1.0))
-
 
 @dataclass(frozen=True, slots=True)
 class Index(Shape):
     """Rows or elements that are read or written by number."""
 
     ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ("moved", "moved_singly", "renewed", "table", "indices")
+    SHARED: ClassVar[tuple[str, ...]] = ("moved", "indices")
 
     #: Elements read or written by index, and elements of the table.
     moved: float
@@ -129,9 +130,6 @@ class Index(Shape):
         ordered = "adds" in traits and self.wide
         return Cut(cut(self.moved), 6.0 if ordered else 1.0, always=ordered)
 
-    def share(self, cores: float) -> Index:
-        return replace(self, moved=self.moved / cores, indices=self.indices / cores)
-
     @property
     def walk(self) -> Walk:
         return Walk(self.moved, self.table, self.width, strided=False, broadcast=self.expanded, flag=self.in_place)
@@ -183,6 +181,8 @@ class Update(Shape):
     """
 
     ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ("step_share",)
+    FLOPS_EACH: ClassVar[float] = 12.0
+    SHARED: ClassVar[tuple[str, ...]] = ("numel",)
 
     #: Elements of the parameter.
     numel: float
@@ -201,10 +201,6 @@ class Update(Shape):
         return cls(call.inputs[0].numel, 1, *flags)
 
     @property
-    def flops(self) -> float:
-        return 12.0 * self.numel
-
-    @property
     def ops_inside(self) -> int:
         return OPS_IN_UPDATE
 
@@ -214,9 +210,6 @@ class Update(Shape):
 
     def cut(self, work: Work) -> Cut:
         return Cut(cut(self.numel), 0.75 * OPS_IN_UPDATE)
-
-    def share(self, cores: float) -> Update:
-        return replace(self, numel=self.numel / cores)
 
     def launches(self, work: Work) -> float:
         """One tensor's share of the kernels that update all."""
@@ -229,7 +222,8 @@ class Update(Shape):
     def listed(self, op: Op) -> tuple[float, float]:
         """(Ops over the list of all tensors, bytes they move over those of one tensor's update)."""
         ops, passes = op.list_kernels, op.list_passes
-        for added, is_on in ((_MOMENTUM, self.momentum), (_WEIGHT_DECAY, self.weight_decay and "decays" not in op.traits)):
+        decay_is_extra = self.weight_decay and "decays" not in op.traits
+        for added, is_on in ((_MOMENTUM, self.momentum), (_WEIGHT_DECAY, decay_is_extra)):
             ops, passes = (ops + added[0], passes + added[1]) if is_on else (ops, passes)
         return ops, passes / op.passes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from placer.pricing.shapes.shape import (
@@ -37,6 +37,9 @@ class Recurrent(Shape):
     """Recurrent layers, or one cell of one."""
 
     ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ("steps", "gated")
+    #: Rows of every step's product, or columns of its weights.
+    SHARED: ClassVar[tuple[str, ...]] = ("state",)
+    SHARED_FROM_ONE: ClassVar[tuple[str, ...]] = ("batch",)
 
     #: Time steps; 1 of a cell.
     length: float
@@ -111,10 +114,6 @@ class Recurrent(Shape):
         if "onednn" in work.row.traits:  # every step of time is a region
             return Cut(pieces, steps, always=True)
         return Cut(min(pieces, STEP_BY_STEP), steps)
-
-    def share(self, cores: float) -> Recurrent:
-        """Rows of every step's product, or columns of its weights."""
-        return replace(self, batch=max(self.batch / cores, 1.0), state=self.state / cores)
 
     def persistent(self, work: Work) -> bool:
         """Whether one kernel runs all time steps of a layer on a GPU, as its weights stay on the SMs.

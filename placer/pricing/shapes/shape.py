@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -74,6 +74,13 @@ class Shape:
 
     #: Amounts, by the names of ``amounts``, that an accelerator's kernels spend time on too.
     ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ()
+    #: FLOPs of an element of ``numel``, where that is all there is to count.
+    FLOPS_EACH: ClassVar[float] = 0.0
+    #: Sizes of which a core does a share, and those of which it does one at the least.
+    SHARED: ClassVar[tuple[str, ...]] = ()
+    SHARED_FROM_ONE: ClassVar[tuple[str, ...]] = ()
+    #: Whether profiles of earlier versions have costs for a piece of it.
+    HAD_PIECES: ClassVar[bool] = False
 
     @classmethod
     def read(cls, call: OpCall, op: Op) -> Self:
@@ -83,7 +90,7 @@ class Shape:
     @property
     def flops(self) -> float:
         """Arithmetic, a multiply-add counted as two."""
-        return 0.0
+        return float(self.FLOPS_EACH * getattr(self, "numel", 0.0))
 
     def traffic(self, call: OpCall) -> float:
         """Bytes that the call reads and writes: all operands and results, each once."""
@@ -94,8 +101,12 @@ class Shape:
         return {}
 
     def earlier_amounts(self, work: Work, threads: int) -> dict[str, float]:
-        """Amounts that only profiles of earlier versions have costs for. They are not fitted any more."""
-        return {}
+        """Amounts that only profiles of earlier versions have costs for. They are not fitted any more.
+
+        They counted one piece of a loop, whatever the number of threads.
+        """
+        pieces = cut(getattr(self, "numel", 0.0))
+        return {"chunk_flops": work.flops / pieces, "chunk_bytes": work.bytes / pieces} if self.HAD_PIECES else {}
 
     def cut(self, work: Work) -> Cut:
         """How torch cuts the op for several cores."""
@@ -103,7 +114,9 @@ class Shape:
 
     def share(self, cores: float) -> Shape:
         """The shape of what one of so many cores does."""
-        return self
+        smaller = {name: getattr(self, name) / cores for name in self.SHARED}
+        smaller |= {name: max(getattr(self, name) / cores, 1.0) for name in self.SHARED_FROM_ONE}
+        return replace(self, **smaller)
 
     def share_bytes(self, moved: float, cores: float) -> float:
         """Bytes of that share, of which ``self`` is the shape, where the whole op moves ``moved``."""
@@ -205,12 +218,6 @@ def of_busiest(pieces: float, threads: int, loops: float = 1.0, **amounts: float
     cores = min(max(threads, 1), pieces)
     of_a_core = {f"{PER_CORE}{name}": amount / cores for name, amount in amounts.items()}
     return {**of_a_core, f"{PER_CORE}shared": loops if cores > 1 else 0.0}
-
-
-def of_a_piece(elements: float, work: Work) -> dict[str, float]:
-    """One piece of a loop, whatever the number of threads: profiles of earlier versions have costs for it instead."""
-    pieces = cut(elements)
-    return {"chunk_flops": work.flops / pieces, "chunk_bytes": work.bytes / pieces}
 
 
 def padded(size: float) -> float:
