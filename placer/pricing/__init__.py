@@ -26,6 +26,7 @@ from placer.pricing.describe import (
     work_of_features,
 )
 from placer.pricing.device_memory import Residence
+from placer.pricing.effort import Effort, counted
 from placer.pricing.estimate import (
     COPIED,
     estimated_profile,
@@ -86,7 +87,7 @@ from placer.pricing.timeline import (
     pause_seconds,
     waits_for_device,
 )
-from placer.pricing.work import VARIANT, Effort, Place, Work, inputs_of, op_label
+from placer.pricing.work import VARIANT, Place, Work, inputs_of, op_label
 
 if TYPE_CHECKING:
     from placer.pricing.gpu.apple import missing_op
@@ -102,10 +103,10 @@ __all__ = [
     "LONG_STEPS", "LOOPS_BY_FLOOR", "MANY_TURNS", "NOT_PREDICTED", "ONE_TURN", "PER_CORE", "PUBLISHED", "Place",
     "Prediction", "PricedTrace", "Provenance", "Residence", "SIZES", "SOURCES", "STARTING", "Source", "Span", "UPDATE",
     "UPDATE_PREFIX", "VARIANT", "Work", "Z90", "backed", "beside", "compute_parts", "copies_of_steps", "copy_seconds",
-    "cores_of", "covariance", "describe", "describe_step", "device_model", "distances", "doubt", "estimated_profile",
-    "family_of", "feature_names", "fitted_features", "floor_amounts", "floor_parts", "foreign_family",
-    "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_framework", "host_seconds", "inputs_of",
-    "is_update", "issued_as", "kernels_of", "long_share", "missing_op", "named_profile", "nearest_profile",
+    "cores_of", "counted", "covariance", "describe", "describe_step", "device_model", "distances", "doubt",
+    "estimated_profile", "family_of", "feature_names", "fitted_features", "floor_amounts", "floor_parts",
+    "foreign_family", "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_framework", "host_seconds",
+    "inputs_of", "is_update", "issued_as", "kernels_of", "long_share", "missing_op", "named_profile", "nearest_profile",
     "on_accelerator", "on_other_cpu", "on_sheet", "op_label", "pause_seconds", "peak", "predict", "roofline_seconds",
     "row_of", "scaled_fit", "size_count", "small_step_seconds", "step_bounds", "table", "table_seconds", "timeline",
     "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest", "with_weights", "work_of_features",

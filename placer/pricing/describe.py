@@ -10,26 +10,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from placer.pricing.amounts import Amounts
+from placer.pricing.effort import NOTHING, Effort, dependent_loads, effort
 from placer.pricing.families import FAMILIES
-from placer.pricing.ops import SUFFIX, Op, evaluate, family_of, row_of
+from placer.pricing.ops import SUFFIX, family_of, row_of
 from placer.pricing.shapes import (
     Attention,
     Other,
     Quantized,
-    Shape,
     Update,
     flag_names,
-    kernels_of_update,
     largest,
     of_features,
-    operand_bytes,
     size_names,
 )
 from placer.pricing.work import (
     PLACE_FLAGS,
     PLACE_SIZES,
-    Effort,
     Place,
     Work,
     converted,
@@ -150,8 +146,8 @@ def describe(call: OpCall, context: Context) -> Work:
             repeated=float(repeats(call)),
             evicted=context.evicted if forward else 0.0,
         ),
-        effort=_NOTHING if family == "view" else effort(call, row, shape, flops, moved),
-        loads=evaluate(row.loads, Amounts(call, row, shape, flops), 0.0) if _has_elements(call) else 0.0,
+        effort=NOTHING if family == "view" else effort(call, row, shape, flops, moved),
+        loads=dependent_loads(call, row, shape),
         fresh=0.0 if call.in_place or call.view else float(max((t.stored_bytes for t in call.outputs), default=0)),
     )
 
@@ -161,66 +157,6 @@ def _family(call: OpCall) -> str:
         return "view"
     whole = largest(call.outputs) >= largest(call.inputs) or call.in_place
     return family_of(call.op) or ("elementwise" if whole else "other")
-
-
-def _has_elements(call: OpCall) -> bool:
-    return any(t.numel for t in call.inputs)
-
-
-#: What moves nothing, and runs nowhere.
-_NOTHING = Effort(0.0, 0.0, 0.0)
-#: Arithmetic on complex numbers in terms of real ones: products that are added up, and one product of two.
-_COMPLEX_PRODUCTS, _COMPLEX = 4.0, 6.0
-_COMPLEX_TYPES = frozenset(("complex64", "complex128"))
-_WIDE = frozenset(("float64", *_COMPLEX_TYPES))
-#: Vectors from which on Euclidean distances are a product of matrices (``cdist_impl`` in ATen/native/Distance.cpp), and
-#: the row of ops of which they are.
-_BY_PRODUCT, _PRODUCT_ROW = 25, "_euclidean_dist"
-
-
-def effort(call: OpCall, op: Op, shape: Shape, flops: float, moved: float) -> Effort | None:
-    """What a call does by its row in the table; None where that says nothing of it.
-
-    ``flops`` and ``moved`` are the arithmetic that the op's family counts, and the bytes of one pass.
-    """
-    if "as_product" in op.traits and _is_product(call):
-        op = row_of(_PRODUCT_ROW)
-    if not op.kind:
-        return None
-    names = Amounts(call, op, shape, flops)
-    units, starts = evaluate(op.units, names, 0.0), evaluate(op.starts, names, 0.0)
-    executed = op.executed * units + op.executed_start * starts
-    if any(t.dtype in _COMPLEX_TYPES for t in (*call.inputs, *call.outputs)):
-        executed *= _COMPLEX_PRODUCTS if op.units == "flops" else _COMPLEX
-    if "all_operands" in op.traits:
-        moved = operand_bytes(call)
-    if isinstance(shape, Update):
-        kernels = kernels_of_update(call, op)
-    else:
-        kernels = evaluate(op.kernels, names, 1.0)
-        moved *= op.passes
-    written = op.again * sum(t.touched_bytes for t in call.outputs) if op.again else 0.0
-    return Effort(
-        executed, moved + written, kernels, op.waits, cycles_of(call, op, units, starts), op.shared, op.kind, starts
-    )
-
-
-def cycles_of(call: OpCall, op: Op, units: float, starts: float) -> float:
-    """Cycles of one core for so many units and starts. Registers hold half as many float64 as float32."""
-    wide = next((t.item_bytes / 4.0 for t in call.inputs if t.dtype in _WIDE), 1.0)
-    if "list" not in op.traits:
-        return wide * (op.cycles * units + op.start_cycles * starts)
-    # Units are those of one tensor of the list.
-    return wide * op.cycles * units * len(call.outputs) + (len(call.outputs) - 1) * op.start_cycles
-
-
-def _is_product(call: OpCall) -> bool:
-    """Whether distances are computed by a product: Euclidean ones of many vectors, unless that is forbidden."""
-    if call.args[:1] != (2.0,):
-        return False
-    mode = call.args[1] if len(call.args) > 1 else None
-    a, b = [t for t in call.inputs if len(t.shape) > 1][:2]
-    return mode == 1 or (mode in (None, 0) and max(a.shape[-2], b.shape[-2]) > _BY_PRODUCT)
 
 
 @once_per_trace

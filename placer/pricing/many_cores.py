@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from placer.pricing.shapes import ITEM, ONE_PIECE, Cut, cut
+from placer.pricing.shapes import ONE_PIECE, Cut
 from placer.pricing.work import Work
 from placer.profile import Cores
 
@@ -19,29 +19,11 @@ from placer.profile import Cores
 #: scatter by it (calibration/records/nvidia-h200-16-core-second/thread_ops.jsonl.xz, and torch's operator benchmark on
 #: 16 and 24 cores).
 SHARED_SIGMA = 0.4
-#: Queries of a piece of a search (ATen/native/Bucketization.cpp).
-SEARCH_GRAIN = 200
-_BY_GRAIN = frozenset((
-    "numbers", "functions", "special", "copies", "interpolation", "sampling", "unfolding", "pads", "shuffles",
-    "histograms", "losses", "picking",
-))  # fmt: skip
 
 
 def cut_of(work: Work) -> Cut:
     """How torch cuts an op."""
-    kind = "" if work.effort is None else work.effort.kind
-    if "serial" in work.row.traits:
-        return ONE_PIECE
-    if kind == "searches":
-        return Cut(cut(next(iter(vars_of(work))), SEARCH_GRAIN))
-    if work.family in ("random", "other"):
-        return Cut(cut(work.bytes / (2.0 * ITEM))) if kind in _BY_GRAIN else ONE_PIECE
-    return work.shape.cut(work)
-
-
-def vars_of(work: Work) -> tuple[float, ...]:
-    from placer.pricing.shapes import features
-    return features(work.shape)
+    return work.shape.cut(work) if work.row.shared else ONE_PIECE
 
 
 def share_of(work: Work, cores: float) -> Work:

@@ -81,6 +81,11 @@ class Op:
         """Whether it is the gradient of another op."""
         return self.op.endswith(("_backward", "_backward_data"))
 
+    @cached_property
+    def grain(self) -> float:
+        """Elements below which a CPU's loop stays on one core, where the op has a grain of its own; else 0."""
+        return self.number("grain")
+
     def number(self, trait: str) -> float:
         """The number of a trait that has one (``gates=4``); 0.0 without it."""
         return next((float(t.partition("=")[2]) for t in self.traits if t.startswith(f"{trait}=")), 0.0)

@@ -6,33 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from placer.pricing.effort import Effort
 from placer.pricing.ops import QUANTIZED, SUFFIX, Op, row_of
 from placer.pricing.shapes import Shape, features, has_true_argument, is_index, size_names
 from placer.tracing import OpCall
-
-
-class Effort(NamedTuple):
-    """What one op call does, whatever runs it.
-
-    Attributes:
-        flops: arithmetic, a multiply-add counted as two.
-        bytes: read and written, every pass over an operand counted.
-        kernels: those that follow each other on an accelerator; each waits for the one before.
-        waits: times that the host waits for an accelerator inside the op.
-        cycles: of one core of a CPU, operands in its caches.
-        shared: whether torch shares the op among the cores of a CPU.
-        kind: of op, as the table of ops has them.
-        starts: rows, matrices or bags that are begun anew.
-    """
-
-    flops: float
-    bytes: float
-    kernels: float = 1.0
-    waits: float = 0.0
-    cycles: float = 0.0
-    shared: bool = True
-    kind: str = ""
-    starts: float = 0.0
 
 
 class Place(NamedTuple):

@@ -92,10 +92,9 @@ class Loop(Shape):
 
     def pieces(self, work: Work) -> float:
         """Pieces that the loop over all elements is cut into."""
-        traits = work.row.traits
-        if "large" in traits and self.numel <= LARGE_GRAIN:
+        if "large" in work.row.traits and self.numel <= LARGE_GRAIN:
             return 1.0
-        return cut(self.numel, FINE_GRAIN if "fine" in traits or "large" in traits else GRAIN)
+        return cut(self.numel, work.row.grain or GRAIN)
 
     def cut(self, work: Work) -> Cut:
         """One core copies a transposed matrix block by block (``copy_same_type_transpose_`` in ATen/native/Copy.cpp).
@@ -124,10 +123,6 @@ class RandomNumbers(Loop):
 
     def amounts(self, work: Work, threads: int) -> dict[str, float]:
         return {}
-
-    def cut(self, work: Work) -> Cut:
-        """One core draws: the generator has a lock."""
-        return ONE_PIECE
 
 
 @dataclass(frozen=True, slots=True)

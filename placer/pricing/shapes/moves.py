@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from placer.pricing.shapes.shape import GRAIN, ITEM, Cut, Shape, Walk, cut, is_index, largest
+from placer.pricing.shapes.shape import GRAIN, ITEM, ONE_PIECE, Cut, Shape, Walk, cut, is_index, largest
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -61,7 +61,8 @@ class Other(Shape):
         return float(max(self.inputs, self.outputs))
 
     def cut(self, work: Work) -> Cut:
-        return Cut(cut(work.bytes / (2.0 * ITEM)))
+        """By torch's grain, where the table has the op: of others nothing is known."""
+        return Cut(cut(work.bytes / (2.0 * ITEM))) if work.effort is not None else ONE_PIECE
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from placer.pricing.shapes.shape import GRAIN, ITEM, Cut, Shape, Walk, cut, largest, of_busiest
+from placer.pricing.shapes.shape import GRAIN, ITEM, ONE_PIECE, Cut, Shape, Walk, cut, largest, of_busiest
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -96,7 +96,12 @@ class Reduction(Shape):
         return max(self.outputs // COLUMNS_TOGETHER, 1) if together else self.outputs
 
     def cut(self, work: Work) -> Cut:
-        """No piece of some is smaller than the grain (``compare_base_kernel`` in ATen/native/cpu)."""
+        """No piece of some is smaller than the grain (``compare_base_kernel``), and of some no row is split.
+
+        ``binary_kernel_reduce_lastdim`` in ATen/native/cpu/Reduce.h leaves a single row to one core.
+        """
+        if "whole_rows" in work.row.traits and self.outputs <= 1:
+            return ONE_PIECE
         pieces = self._pieces(work)
         return Cut(min(pieces, cut(self.numel)) if "compares" in work.row.traits else pieces)
 
