@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placer.calibration.measuring.op_record import read, timed_calls
+from placer.calibration.measuring.op_record import TimedCall, read, timed_calls
 from placer.files import replace_file
-from placer.pricing import STARTING, beside, cores_of, counted, nearest_profile
+from placer.pricing import STARTING, CpuSpeeds, beside, cores_of, counted, nearest_profile
 from placer.pricing.ops import COUNTED, FILE, QUANTIZED
 
 Array = NDArray[np.float64]
@@ -70,16 +70,21 @@ def _rows(record: Path) -> Iterator[tuple[str, tuple[float, ...]]]:
     facts = next(row["environment"] for row in read(record) if "environment" in row)
     speeds_of = cache(partial(beside, nearest_profile(facts)))
     for timed in timed_calls(record):
-        work = timed.work
-        if timed.held_out or timed.seconds < SHORTEST or work.row.kind in ("", COUNTED, QUANTIZED):
+        if timed.held_out or timed.seconds < SHORTEST or timed.work.row.kind in ("", COUNTED, QUANTIZED):
             continue
-        does, speeds = counted(timed.call, work.row, work.shape, work.flops), speeds_of(timed.speeds, timed.threads)
-        yield does.op.op, (
-            does.units * does.wide, does.starts * does.wide,
-            cores_of(work, timed.threads) if does.op.shared else 1.0,
-            work.bytes / (speeds.bytes_per_second if timed.threads > 1 else speeds.core_bytes_per_second),
-            speeds.dispatch_seconds, timed.seconds,
-        )  # fmt: skip
+        op = counted(timed.call, timed.work.row, timed.work.shape, timed.work.flops).op
+        yield op.op, sample_of(timed, speeds_of(timed.speeds, timed.threads))
+
+
+def sample_of(timed: TimedCall, speeds: CpuSpeeds) -> tuple[float, ...]:
+    """The numbers of ``Samples`` of one call."""
+    work, threads = timed.work, timed.threads
+    does = counted(timed.call, work.row, work.shape, work.flops)
+    return (
+        does.units * does.wide, does.starts * does.wide, cores_of(work, threads) if does.op.shared else 1.0,
+        work.bytes / (speeds.bytes_per_second if threads > 1 else speeds.core_bytes_per_second),
+        speeds.dispatch_seconds, timed.seconds,
+    )  # fmt: skip
 
 
 def fit_one(samples: Samples) -> Cycles | None:

@@ -31,9 +31,9 @@ from placer.calibration.measuring import recording
 from placer.calibration.measuring.clocks import WARM, keep_busy
 from placer.calibration.measuring.faults import HungError, cause, check, release, run_limited, synchronizer, time_limit
 from placer.calibration.measuring.journal import Journal, KernelsLostError
-from placer.calibration.measuring.op_kinds import PROBES, Shape, scaled
 from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.measuring.timing import Timer
+from placer.calibration.measuring.typical_ops import Shape, scaled, typical_ops
 from placer.calibration.probing import Target
 from placer.calibration.progress import Progress
 from placer.calibration.runner import measure_all
@@ -288,7 +288,7 @@ def single_ops(job: Job) -> None:
     # What calibration draws by itself (products, convolutions, sums of all sizes) is in its journal.
     lines = Lines(job.folder / "single_ops.jsonl")
     for what, look in (("seconds", timed), ("kernels", recorded)):
-        for times, (name, (function, smallest)) in product(TIMES, PROBES.items()):
+        for times, (name, (function, smallest)) in product(TIMES, typical_ops().items()):
             shapes = scaled(smallest, times)
             question = {"op": name, "shapes": [list(shape) for shape in shapes], "what": what, "phase": "forward"}
             if question in lines:

@@ -30,10 +30,10 @@ from placer.calibration.benchmarks import op_database
 from placer.calibration.benchmarks.probe import Apply
 from placer.calibration.measuring.faults import HungError, time_limit
 from placer.calibration.measuring.in_place import time_step
-from placer.calibration.measuring.op_kinds import PROBES, scaled
 from placer.calibration.measuring.op_record import TimedCall, read, timed_calls, written
 from placer.calibration.measuring.step import Step
 from placer.calibration.measuring.timing import LARGE_BLOCK
+from placer.calibration.measuring.typical_ops import TypicalCall, scaled, typical_ops
 from placer.decision import running_with
 from placer.errors import PlacerError
 from placer.machine import MeasuredSpeeds
@@ -81,15 +81,20 @@ def measure(path: Path, seconds: float) -> None:
 
 def kinds() -> Iterator[dict[str, Any]]:
     """A typical op of each kind, of shapes that torch's samples do not have, at some sizes."""
-    for kind, (function, shapes) in PROBES.items():
-        for number, times in enumerate(TIMES):
-            operands = tuple(map(torch.randn, scaled(shapes, times)))
-            workload = op_database.step_of(Apply(function), operands, learns=False)
-            try:
-                rows = list(timed(op_database.Sized(f"{KIND}{kind}", times, workload, 0)))
-            except (RuntimeError, PlacerError):  # a function that is made for its own shapes alone
-                break
-            yield from ({**row, "number": number} for row in rows if "calls" in row)
+    for kind, call in typical_ops().items():
+        yield from sizes_of_call(f"{KIND}{kind}", call)
+
+
+def sizes_of_call(name: str, call: TypicalCall) -> Iterator[dict[str, Any]]:
+    """A call at some sizes, as far as its function takes them, at every number of threads."""
+    for number, times in enumerate(TIMES):
+        operands = tuple(map(torch.randn, scaled(call.shapes, times)))
+        workload = op_database.step_of(Apply(call.function), operands, learns=False)
+        try:
+            rows = list(timed(op_database.Sized(name, times, workload, 0)))
+        except (RuntimeError, PlacerError):  # a function that is made for its own shapes alone
+            return
+        yield from ({**row, "number": number} for row in rows if "calls" in row)
 
 
 def sizes_of(info: Any) -> Iterator[dict[str, Any]]:

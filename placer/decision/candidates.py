@@ -365,8 +365,7 @@ def conventional(
     # The one that the model is on, then the one that the process has set as its current device.
     accelerators = [name for name in available if name != "cpu"]
     current = {machine.current_device(machine.split_device(name)[0]) for name in accelerators}
-    accelerators.sort(key=lambda name: (name != where.home, name not in current))
-    for name in accelerators:
+    for name in sorted(accelerators, key=lambda name: (name != where.home, name not in current)):
         refused = unusable(name, profile) or obstacles.on(name)
         if refused is not None:
             rule = f"{name} cannot be used: {refused}"

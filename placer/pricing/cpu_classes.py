@@ -22,10 +22,10 @@ class CpuClass:
     ``register_bytes``: of a vector register. ``region``: seconds to start a loop on several cores, and more for each of
     them. ``scaling``: p threads are p to this power times as fast as one. ``copied``: bytes/s that one core copies
     between main memory, read and written. ``efficiency``: FLOP/s that ops reach beside large products, over what they
-    reach on the profile's machine, by family, by kind of the table of ops, or by op (``aten::tanh``); 1 of all others.
-    ``thread_seconds``: to end a thread and make another one, as GNU's OpenMP does (``profile.Cores``). ``unfolds``:
-    torch has no oneDNN for it (see ``unfolded``). Results of ``fresh_from`` bytes and more take memory that the system
-    gives page by page, at ``fresh`` bytes/s to all cores together.
+    reach on the profile's machine, by family (a gradient by that of its op), by kind of the table of ops, or by op
+    (``aten::tanh``); 1 of all others. ``thread_seconds``: to end a thread and make another one, as GNU's OpenMP does
+    (``profile.Cores``). ``unfolds``: torch has no oneDNN for it (see ``unfolded``). Results of ``fresh_from`` bytes and
+    more take memory that the system gives page by page, at ``fresh`` bytes/s to all cores together.
     """
 
     profile: str
@@ -82,7 +82,7 @@ CLASSES: Mapping[str, CpuClass] = {
     "arm": CpuClass(
         profile="amd-epyc-avx512-2-core", start_cycles=2600.0, reached=0.8, register_bytes=16, region=(2e-6, 2.8e-6),
         scaling=0.9, copied=20e9,
-        efficiency={"convolution": 0.3, "convolution_backward": 0.3, "functions": 0.3, "softmax": 0.3},
+        efficiency={"convolution": 0.3, "functions": 0.3, "softmax": 0.3},
     ),
     "apple": _APPLE,
     "apple-accelerate": replace(_APPLE, efficiency={**_APPLE.efficiency, **_BY_ACCELERATE}),

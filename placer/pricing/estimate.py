@@ -159,12 +159,13 @@ def scaled_fit(
     families = {}
     for family, known in fit.families.items():
         costs = dict(known.parameters)
+        of_family = efficiency.get(family.removesuffix("_backward"), 1.0)
         for name in costs:
             amount, _, label = name.partition("@")
             bound = _bound(amount)
             costs[name] *= scale[bound]
             if bound == "arithmetic":
-                costs[name] /= efficiency.get(label) or efficiency.get(kind_of(label), efficiency.get(family, 1.0))
+                costs[name] /= efficiency.get(label) or efficiency.get(kind_of(label), of_family)
         families[family] = replace(known, parameters=costs)
     framework = {name: start * seconds for name, seconds in fit.framework.items()}
     return replace(fit, rates=rates, families=families, framework=framework)

@@ -138,8 +138,8 @@ def _called(text: str) -> tuple[DataSheet, ...]:
     """The GPUs that a name may mean, first the one that has it: of several, the one that comes first in the catalog."""
     name = _read(text)
     meant = [(alias, sheet) for alias, sheet in _aliases().get(name.core, ()) if name.means(sheet, alias)]
-    meant.sort(key=lambda pair: not name.narrows_as(pair[0]))
-    return tuple(dict.fromkeys(sheet for _, sheet in meant))
+    narrowest_first = sorted(meant, key=lambda pair: not name.narrows_as(pair[0]))
+    return tuple(dict.fromkeys(sheet for _, sheet in narrowest_first))
 
 
 def _cards(text: str) -> tuple[DataSheet, ...]:

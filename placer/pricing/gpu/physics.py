@@ -7,7 +7,7 @@ fitted to with the same functions, so that fitting and pricing describe an op al
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from placer.pricing.families import FAMILIES
 from placer.pricing.floors import TF32
-from placer.pricing.shapes import Attention, Convolution, ConvolutionGradient, Product, Recurrent, Update
+from placer.pricing.shapes import Convolution, ConvolutionGradient, Product, Recurrent, Update
 from placer.pricing.work import Work, op_of
 from placer.profile import DataSheet
 
@@ -53,29 +53,19 @@ def rows_of(work: Work) -> tuple[Row, ...]:
         return ()
     if isinstance(shape, Convolution):
         return tuple(_convolution_rows(shape, dtype))
-    kernels, flops, moved = 1.0, work.flops, work.bytes
-    columns: tuple[float, ...]
-    if isinstance(shape, Product):
-        columns = (shape.batch, shape.m, shape.n, shape.k, shape.a_transposed, shape.b_transposed)
-        flops *= _COMPLEX_FLOPS if "complex" in dtype else 1.0
-    elif isinstance(shape, Attention):
-        columns = (
-            shape.batch, shape.length, shape.source, shape.width, shape.causal, shape.masked, shape.dropout,
-            work.row.backward,
-        )  # fmt: skip
+    kind, kernels, flops, moved = FAMILIES[work.family].kernels, 1.0, work.flops, work.bytes
+    if isinstance(shape, Product) and "complex" in dtype:
+        flops *= _COMPLEX_FLOPS
     elif isinstance(shape, Recurrent):
-        columns = (
-            shape.length, shape.batch, shape.input, shape.hidden, shape.stacked, shape.weights, shape.backward
-        )
         kernels = max(shape.steps * _kernels_of_time_step(work, shape), 1.0)
-    else:
-        columns = shape.walk
-        if isinstance(shape, Update):
-            kernels = shape.launches(work)
-        elif work.effort is not None:
-            flops, moved, kernels = work.effort.flops, work.effort.bytes, work.effort.kernels
-    numbers = (flops, moved, kernels, work.loads, *map(float, columns))
-    return (Row(FAMILIES[work.family].kernels, label_of(work), dtype, numbers),)
+    elif isinstance(shape, Update):
+        kernels = shape.launches(work)
+    elif kind == "memory" and work.effort is not None:
+        flops, moved, kernels = work.effort.flops, work.effort.bytes, work.effort.kernels
+    columns: Sequence[float] = shape.walk
+    if kind != "memory":
+        columns = [work.row.backward if name == "backward" else getattr(shape, name) for name in COLUMNS[kind][4:]]
+    return (Row(kind, label_of(work), dtype, (flops, moved, kernels, work.loads, *map(float, columns))),)
 
 
 def _kernels_of_time_step(work: Work, shape: Recurrent) -> float:
