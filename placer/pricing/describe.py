@@ -128,6 +128,11 @@ def describe(call: OpCall, context: Context) -> Work:
     floats = (t.dtype for t in (*call.outputs, *call.inputs) if "float" in t.dtype)
     dtype = complex_ones[0] if complex_ones else next(floats, "float32")
     other_dtype = converted(call, row)
+    try:
+        does = NOTHING if family == "view" else effort(call, row, shape, flops, moved)
+        loads = dependent_loads(call, row, shape)
+    except (ArithmeticError, IndexError, ValueError):  # one with other operands than the formulas of the row name
+        does, loads = None, 0.0
     # Packed weights are no parameters of the step.
     packed = shape.packed if isinstance(shape, Quantized) else 0.0
     forward = call.phase in ("forward", "loss")
@@ -146,8 +151,8 @@ def describe(call: OpCall, context: Context) -> Work:
             repeated=float(repeats(call)),
             evicted=context.evicted if forward else 0.0,
         ),
-        effort=NOTHING if family == "view" else effort(call, row, shape, flops, moved),
-        loads=dependent_loads(call, row, shape),
+        effort=does,
+        loads=loads,
         fresh=0.0 if call.in_place or call.view else float(max((t.stored_bytes for t in call.outputs), default=0)),
     )
 

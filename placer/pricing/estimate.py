@@ -54,7 +54,7 @@ _OTHER_CPU, _SHARED = 0.18, 0.15
 COPIED = 0.6
 #: Bytes of a vector register of the machines that the table of ops is fitted to, and kinds of ops that fill one.
 WIDE, VECTORISED = 64, ("functions",)
-#: What a cycle of the table of ops is, in a core's cycles: those of ``op_cycles`` are as many as start an op on the
+#: What a cycle of the table of ops is, in a core's cycles: the table's are as many as start an op on the
 #: machines that they were fitted to (``STARTING``), at 3 GHz.
 CYCLE_AT_1_GHZ = 1.2
 #: Bytes of the last cache of a server's socket, where nothing is known of it.
