@@ -17,6 +17,7 @@ from placer.pricing.shapes import (
     Attention,
     Other,
     Quantized,
+    Shape,
     Update,
     flag_names,
     largest,
@@ -28,7 +29,7 @@ from placer.pricing.work import (
     PLACE_SIZES,
     Place,
     Work,
-    converted,
+    dtype_of,
     kernel_of,
     op_of,
     repeats,
@@ -123,37 +124,36 @@ def describe(call: OpCall, context: Context) -> Work:
         flops, moved = shape.flops, shape.traffic(call)
     if isinstance(shape, Update):
         shape, moved = replace(shape, tensors=float(context.updates)), row.passes * call.inputs[0].stored_bytes
-    # Complex operands have kernels of their own, also where the result is real: of their absolute values, for example.
-    complex_ones = [t.dtype for t in call.inputs if "complex" in t.dtype]
-    floats = (t.dtype for t in (*call.outputs, *call.inputs) if "float" in t.dtype)
-    dtype = complex_ones[0] if complex_ones else next(floats, "float32")
-    other_dtype = converted(call, row)
     try:
         does = NOTHING if family == "view" else effort(call, row, shape, flops, moved)
         loads = dependent_loads(call, row, shape)
     except (ArithmeticError, IndexError, ValueError):  # one with other operands than the formulas of the row name
         does, loads = None, 0.0
-    # Packed weights are no parameters of the step.
-    packed = shape.packed if isinstance(shape, Quantized) else 0.0
-    forward = call.phase in ("forward", "loss")
+    new = () if call.in_place or call.view else call.outputs
     return Work(
         family=family,
         op=kernel_of(call, row),
-        dtype=f"{dtype}+{other_dtype}" if other_dtype else dtype,
+        dtype=dtype_of(call, row),
         flops=flops,
         bytes=moved,
         shape=shape,
-        place=Place(
-            footprint=context.footprint_bytes + packed,
-            kinds=float(context.kinds),
-            kept=float(call.kept_bytes > 0),
-            recording=float(context.recording and forward),
-            repeated=float(repeats(call)),
-            evicted=context.evicted if forward else 0.0,
-        ),
+        place=_place(call, context, shape),
         effort=does,
         loads=loads,
-        fresh=0.0 if call.in_place or call.view else float(max((t.stored_bytes for t in call.outputs), default=0)),
+        fresh=float(max((t.stored_bytes for t in new), default=0)),
+    )
+
+
+def _place(call: OpCall, context: Context, shape: Shape) -> Place:
+    """What the step says of a call, wherever in it the call stands. Packed weights are no parameters of the step."""
+    forward = call.phase in ("forward", "loss")
+    return Place(
+        footprint=context.footprint_bytes + (shape.packed if isinstance(shape, Quantized) else 0.0),
+        kinds=float(context.kinds),
+        kept=float(call.kept_bytes > 0),
+        recording=float(context.recording and forward),
+        repeated=float(repeats(call)),
+        evicted=context.evicted if forward else 0.0,
     )
 
 
@@ -184,11 +184,10 @@ def describe_step(trace: Trace) -> tuple[Work, ...]:
     placed: dict[tuple[int, tuple[float, float, bool]], Work] = {}
     result: list[Work] = []
     for name, work, distance in zip(names, works, distances, strict=True):
-        place = octave(previous), octave(distance), name not in before
-        key = id(work), place
-        at_its_place = placed.get(key)
+        around = octave(previous), octave(distance), name not in before
+        at_its_place = placed.get((id(work), around))
         if at_its_place is None:
-            at_its_place = placed[key] = _at(work, *place)
+            at_its_place = placed[id(work), around] = _at(work, *around)
         result.append(at_its_place)
         before.add(name)
         previous = work.bytes or previous

@@ -80,9 +80,7 @@ class Work:
     def features(self) -> tuple[float, ...]:
         """FLOPs, bytes, the sizes of its shape and place, then their flags: see ``describe.feature_names``."""
         own, sizes = features(self.shape), len(size_names(type(self.shape)))
-        return (
-            self.flops, self.bytes, *map(float, own[:sizes]), *self.place[:4], *map(float, own[sizes:]), *self.place[4:]
-        )  # fmt: skip
+        return self.flops, self.bytes, *own[:sizes], *self.place[:4], *own[sizes:], *self.place[4:]
 
     @property
     def updated_alone(self) -> bool:
@@ -142,6 +140,17 @@ def repeats(call: OpCall) -> bool:
     expanded to the shape of what was summed.
     """
     return any(not is_index(t) and 0 in t.stride and 1 < t.numel > t.stored_bytes // t.item_bytes for t in call.inputs)
+
+
+def dtype_of(call: OpCall, op: Op) -> str:
+    """The dtype of a call's floating-point numbers, ``float32+bool`` where an operand is converted first.
+
+    Complex operands have kernels of their own, also where the result is real: of their absolute values, for example.
+    """
+    complex_ones = (t.dtype for t in call.inputs if "complex" in t.dtype)
+    floats = (t.dtype for t in (*call.outputs, *call.inputs) if "float" in t.dtype)
+    dtype, other = next(complex_ones, "") or next(floats, "float32"), converted(call, op)
+    return f"{dtype}+{other}" if other else dtype
 
 
 def converted(call: OpCall, op: Op) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from placer.pricing.shapes.shape import (
     ITEM,
@@ -145,7 +145,7 @@ class Convolution(Shape):
     @classmethod
     def read(cls, call: OpCall, op: Op) -> Self:
         image, weight = call.inputs[:2]
-        return cls(*_convolved(call, image, weight, call.outputs[0]))
+        return cls(**_convolved(call, image, weight, call.outputs[0]))
 
     @property
     def flops(self) -> float:
@@ -240,7 +240,8 @@ class ConvolutionGradient(Convolution):
     @classmethod
     def read(cls, call: OpCall, op: Op) -> Self:
         grad, image, weight = call.inputs[:3]
-        return cls(*_convolved(call, image, weight, grad), any(o.shape == image.shape for o in call.outputs))
+        to_input = any(o.shape == image.shape for o in call.outputs)
+        return cls(**_convolved(call, image, weight, grad), to_input=to_input)
 
     @property
     def flops(self) -> float:
@@ -280,17 +281,28 @@ class ConvolutionGradient(Convolution):
         return ITEM * (2.0 * image + 2.0 * self.weights + self.result)
 
 
-def _convolved(call: OpCall, image: TensorSpec, weight: TensorSpec, out: TensorSpec) -> tuple[float, ...]:
-    """The fields of ``Convolution``, in their order."""
+def _convolved(call: OpCall, image: TensorSpec, weight: TensorSpec, out: TensorSpec) -> dict[str, Any]:
+    """The fields of ``Convolution``, of which ``out`` is the result or its gradient."""
     dims, transposed = len(weight.shape) - 2, has_true_argument(call)
-    of_group = max(weight.shape[1], 1)
-    groups = max((out if transposed else image).shape[1] // of_group, 1)
-    return (
-        image.shape[0], image.shape[1] / groups, out.shape[1] / groups, groups, math.prod(weight.shape[2:]),
-        math.prod((image if transposed else out).shape[2:]), math.prod(image.shape[2:]), weight.numel, out.numel,
-        dims == 1, dims == 3, transposed, not image.contiguous, _is_dilated(call),
-        ragged(image.shape[1], out.shape[1]),
-    )  # fmt: skip
+    walked = image if transposed else out
+    groups = max((out if transposed else image).shape[1] // max(weight.shape[1], 1), 1)
+    return {
+        "batch": image.shape[0],
+        "in_channels": image.shape[1] / groups,
+        "out_channels": out.shape[1] / groups,
+        "groups": groups,
+        "kernel": math.prod(weight.shape[2:]),
+        "positions": math.prod(walked.shape[2:]),
+        "input_positions": math.prod(image.shape[2:]),
+        "weights": weight.numel,
+        "result": out.numel,
+        "one_d": dims == 1,
+        "three_d": dims == 3,
+        "transposed": transposed,
+        "strided": not image.contiguous,
+        "dilated": _is_dilated(call),
+        "ragged": ragged(image.shape[1], out.shape[1]),
+    }
 
 
 def _is_dilated(call: OpCall) -> bool:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
@@ -139,12 +138,12 @@ class Shape:
     @property
     def walk(self) -> Walk:
         """How a kernel walks it: by the first two sizes."""
-        first, second, *_ = (*map(float, features(self)[: len(size_names(type(self)))]), 1.0, 1.0)
+        first, second, *_ = (*features(self)[: len(size_names(type(self)))], 1.0, 1.0)
         return Walk(first, second, strided=getattr(self, "strided", False))
 
 
 @cache
-def _names(shape: type[Shape], kind: str) -> tuple[str, ...]:
+def _names(shape: type[Any], kind: str) -> tuple[str, ...]:
     return tuple(each.name for each in fields(shape) if each.default is MISSING and each.type == kind)
 
 
@@ -158,18 +157,10 @@ def flag_names(shape: type[Shape]) -> tuple[str, ...]:
     return _names(shape, "bool")
 
 
-@cache
-def _getter(shape: type[Shape]) -> Any:
-    names = (*size_names(shape), *flag_names(shape))
-    if len(names) > 1:
-        return attrgetter(*names)
-    return lambda found: tuple(getattr(found, name) for name in names)
-
-
 def features(shape: Shape) -> tuple[float, ...]:
     """The values of all features: sizes first, then flags as 0 or 1."""
-    values: tuple[float, ...] = _getter(type(shape))(shape)
-    return values
+    names = (*size_names(type(shape)), *flag_names(type(shape)))
+    return tuple([float(getattr(shape, name)) for name in names])
 
 
 def of_features(shape: type[Shape], sizes: Iterable[float], flags: Iterable[float]) -> Shape:
