@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from placer.pricing.effort import NOTHING, Effort, dependent_loads, effort
 from placer.pricing.families import FAMILIES
-from placer.pricing.ops import SUFFIX, family_of, row_of
+from placer.pricing.ops import SUFFIX, UPDATE_PREFIX, family_of, row_of
 from placer.pricing.shapes import (
     Attention,
     Other,
@@ -98,7 +98,7 @@ class Context:
 
 def is_update(call: OpCall) -> bool:
     """Whether a call updates one parameter; its phase may hold other ops too."""
-    return family_of(call.op) == "optimizer"
+    return call.op.startswith(UPDATE_PREFIX)
 
 
 def octave(nbytes: float) -> float:
@@ -196,7 +196,10 @@ def describe_step(trace: Trace) -> tuple[Work, ...]:
 
 def _at(work: Work, previous: float, reuse_distance: float, first: bool) -> Work:
     """``work``, described without what stands around it, at its place."""
-    place = work.place._replace(previous=previous, reuse_distance=reuse_distance, first=float(first))
+    p = work.place
+    place = Place(
+        p.footprint, p.kinds, previous, reuse_distance, p.kept, p.recording, p.repeated, p.evicted, float(first)
+    )
     return Work(
         work.family, work.op, work.dtype, work.flops, work.bytes, work.shape, place, work.effort, work.loads, work.fresh
     )

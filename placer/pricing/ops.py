@@ -18,6 +18,8 @@ from typing import Any
 from placer.lazy import cached_property
 
 FILE = Path(__file__).with_name("ops.csv")
+#: What stands above the names of ops.
+HEAD = "op"
 #: The kind of ops whose arithmetic, and time on a CPU, their families know; and of layers of 8-bit weights. No
 #: calibration measures these: their prices are guesses.
 COUNTED, QUANTIZED = "counted", "quantized"
@@ -28,7 +30,7 @@ UPDATE_PREFIX = "optimizer::"
 #: Separates an op's name from the suffix of its kernel.
 SUFFIX = "."
 #: What formulas may call.
-FUNCTIONS: Mapping[str, Any] = {"__builtins__": {}, "log2": math.log2, "max": max, "min": min}
+FUNCTIONS: dict[str, Any] = {"__builtins__": {}, "log2": math.log2, "max": max, "min": min}
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +86,11 @@ class Op:
         return self.op.endswith(("_backward", "_backward_data"))
 
     @cached_property
+    def has_kernels(self) -> bool:
+        """Whether its operands select among kernels (``work.kernel_of``)."""
+        return bool(self.number("number") or self.traits & _KERNEL_TRAITS)
+
+    @cached_property
     def grain(self) -> float:
         """Elements below which a CPU's loop stays on one core, where the op has a grain of its own; else 0."""
         return self.number("grain")
@@ -93,6 +100,8 @@ class Op:
         return next((float(t.partition("=")[2]) for t in self.traits if t.startswith(f"{trait}=")), 0.0)
 
 
+#: Traits of ops whose operands select among kernels.
+_KERNEL_TRAITS = frozenset(("accumulates", "channels", "counts", "mask"))
 #: What stands for an empty cell of a number.
 _USUAL = {"flops": 1.0, "executed": 1.0, "passes": 1.0}
 _NUMBERS = (
@@ -102,23 +111,22 @@ _NUMBERS = (
 
 
 @cache
-def _cells() -> Mapping[str, dict[str, str]]:
+def _cells() -> Mapping[str, list[str]]:
+    """The cells of every row by the op's name, in the order of the fields of ``Op``."""
     with FILE.open(encoding="utf-8", newline="") as lines:
-        return {row["op"]: row for row in csv.DictReader(lines)}
+        return {row[0]: row for row in csv.reader(lines)}
 
 
 def table() -> list[Op]:
     """All rows."""
-    return [_row(name) for name in _cells()]
+    return [_row(name) for name in _cells() if name != HEAD]
 
 
 @cache
 def _row(name: str) -> Op:
-    values: dict[str, Any] = dict(_cells()[name])
+    values: dict[str, Any] = dict(zip(_cells()[HEAD], _cells()[name], strict=True))
     for column in _NUMBERS:
         values[column] = float(Fraction(values[column])) if values[column] else _USUAL.get(column, 0.0)
-    if name.startswith(UPDATE_PREFIX) and not values["list_kernels"]:
-        values |= {column: getattr(_row(ANY_UPDATE), column) for column in ("list_kernels", "list_passes")}
     return Op(**{**values, "shared": values["shared"] != "no", "traits": frozenset(values["traits"].split())})
 
 
@@ -151,8 +159,8 @@ def kind_of(label: str) -> str:
 
 
 def updates() -> list[Op]:
-    """The rows of optimizers, by whose lists of ops all tensors are updated together."""
-    return [row for row in table() if row.op.startswith(UPDATE_PREFIX) and _cells()[row.op]["list_kernels"]]
+    """The rows of optimizers that update all tensors together, op by op over their list."""
+    return [row for row in table() if row.op.startswith(UPDATE_PREFIX) and not row.traits & {"alone", "no_lists"}]
 
 
 @cache
@@ -162,4 +170,8 @@ def _compiled(formula: str) -> CodeType:
 
 def evaluate(formula: str, names: Any, otherwise: float) -> float:
     """A formula of the table, by what ``names`` has; ``otherwise`` of an empty one."""
-    return float(eval(_compiled(formula), dict(FUNCTIONS), names)) if formula else otherwise  # noqa: S307  the table's own
+    if not formula:
+        return otherwise
+    if formula.isidentifier():
+        return float(names[formula])
+    return float(eval(_compiled(formula), FUNCTIONS, names))  # noqa: S307  the table's own

@@ -111,26 +111,21 @@ def kernel_of(call: OpCall, op: Op) -> str:
       plane of its own (``batch_norm_cpu_backward_contiguous_impl`` in ATen/native/cpu/batch_norm_kernel.cpp) and takes
       six times as long as that of images. Statistics are taken of whole rows, in half the time.
     """
-    for trait in op.traits:
-        suffix = _suffix(call, op, trait)
-        if suffix:
-            return f"{call.op}{SUFFIX}{suffix}"
-    return call.op
+    suffix = _suffix(call, op) if op.has_kernels else ""
+    return f"{call.op}{SUFFIX}{suffix}" if suffix else call.op
 
 
-def _suffix(call: OpCall, op: Op, trait: str) -> str:
-    if trait.startswith("number=") and len(call.inputs) == op.number("number") - 1:
+def _suffix(call: OpCall, op: Op) -> str:
+    if len(call.inputs) == op.number("number") - 1:
         return "number"
-    if trait == "channels" and max((len(t.shape) for t in call.inputs), default=0) == 2:
+    if "channels" in op.traits and max((len(t.shape) for t in call.inputs), default=0) == 2:
         return "rows"
-    if trait == "counts" and any(t.dtype == "bool" for t in call.inputs):
+    if "counts" in op.traits and any(t.dtype == "bool" for t in call.inputs):
         return "mask"
-    if trait == "mask" and call.inputs[0].dtype != "bool" and any(t.dtype == "bool" for t in call.inputs[1:]):
+    by_mask = any(t.dtype == "bool" for t in call.inputs[1:]) and call.inputs[0].dtype != "bool"
+    if "mask" in op.traits and by_mask:  # one that accumulates is searched all the same
         return "mask"
-    # A mask that accumulates is searched all the same.
-    if trait == "accumulates" and has_true_argument(call) and not ("mask" in op.traits and _suffix(call, op, "mask")):
-        return "accumulate"
-    return ""
+    return "accumulate" if "accumulates" in op.traits and has_true_argument(call) else ""
 
 
 def repeats(call: OpCall) -> bool:

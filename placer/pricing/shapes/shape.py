@@ -143,8 +143,9 @@ class Shape:
 
 
 @cache
-def _names(shape: type[Any], kind: str) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(shape) if each.default is MISSING and each.type == kind)
+def _names(shape: type[Any], *kinds: str) -> tuple[str, ...]:
+    known = [each for each in fields(shape) if each.default is MISSING]
+    return tuple(each.name for kind in kinds for each in known if each.type == kind)
 
 
 def size_names(shape: type[Shape]) -> tuple[str, ...]:
@@ -159,8 +160,7 @@ def flag_names(shape: type[Shape]) -> tuple[str, ...]:
 
 def features(shape: Shape) -> tuple[float, ...]:
     """The values of all features: sizes first, then flags as 0 or 1."""
-    names = (*size_names(type(shape)), *flag_names(type(shape)))
-    return tuple([float(getattr(shape, name)) for name in names])
+    return tuple([float(getattr(shape, name)) for name in _names(type(shape), "float", "bool")])
 
 
 def of_features(shape: type[Shape], sizes: Iterable[float], flags: Iterable[float]) -> Shape:
