@@ -3,7 +3,7 @@
     python -m placer.calibration.validation.try_ops OP...
 
 An OP is a name in torch's database of ops (``nn.functional.gelu``), or a call of operands x and y and their shapes:
-``'torch.sinc(x) of 512x512'``. It takes some seconds.
+``'torch.sinc(x) of 512x512'``. It takes some seconds. What a GPU of the catalog takes is predicted, not measured.
 """
 
 from __future__ import annotations
@@ -26,37 +26,60 @@ from placer.calibration.fitting.cycles import Samples, fit_one, sample_of
 from placer.calibration.measuring.op_record import TimedCall, timed_calls
 from placer.calibration.measuring.typical_ops import parsed
 from placer.calibration.validation.single_ops import sizes_of, sizes_of_call
-from placer.pricing import CostModel, CpuSpeeds, beside, nearest_profile, on_other_cpu
-from placer.pricing.ops import COUNTED, Op
+from placer.pricing import (
+    FAMILIES,
+    CostModel,
+    CpuSpeeds,
+    beside,
+    counted,
+    device_model,
+    nearest_profile,
+    on_other_cpu,
+    table,
+)
+from placer.pricing.ops import COUNTED, NO_ROW, Op
 from placer.profile import Profile
-from placer.units import format_seconds
+from placer.units import format_count, format_seconds
 
 #: Share of an op's time from which on a call is part of what was asked for, not of what the sample does around it.
 SHOWN = 0.05
+#: A GPU whose price is shown too: nothing is measured on it.
+GPU = "H100"
 
 
-def main(names: Sequence[str]) -> int:
-    """Time and price each op; returns 0, or 2 where a name is none."""
-    if not names:
-        print(__doc__, file=sys.stderr)
-        return 2
-    for name in names:
-        try:
+def main(arguments: Sequence[str]) -> int:
+    """Time and price each op; returns 0, or 2 where an argument is none or a row of the table is wrong."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(__doc__, file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments else 2
+    try:
+        _check_families()
+        for name in arguments:
+            print(f"\n{name}")
             rows = list(_timed(name))
-        except (ValueError, SyntaxError) as error:
-            print(error, file=sys.stderr)
-            return 2
-        print(f"\n{name}")
-        if not rows:
-            print("  nothing ran long enough, or at all: give a call of larger shapes")
-            continue
-        _show(rows)
+            if rows:
+                _show(rows)
+            else:
+                print("  nothing ran for long enough to be timed: give a call of other shapes")
+    except NameError as error:
+        print(f"{error}: a call is of operands x and y, whose shapes stand after ' of '", file=sys.stderr)
+        return 2
+    except (SyntaxError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
     return 0
+
+
+def _check_families() -> None:
+    """Raise ValueError where the table has a row of no family."""
+    for op in table():
+        if op.family and op.family not in FAMILIES:
+            raise ValueError(f"ops.csv: {op.op!r} is of no family {op.family!r}; there are {', '.join(FAMILIES)}")
 
 
 def _timed(name: str) -> Iterator[dict[str, Any]]:
     """A line for each size and number of threads, as records of single ops have them."""
-    if " of " in name:
+    if "(" in name:
         yield from sizes_of_call(name, parsed(name))
         return
     infos = {op_database.name_of(info): info for info in op_database.op_db}
@@ -68,47 +91,49 @@ def _timed(name: str) -> Iterator[dict[str, Any]]:
 
 def _show(rows: Sequence[dict[str, Any]]) -> None:
     environment = machine.fingerprint()
-    speeds = vars(machine.measure_speeds())
+    head = [{"name": "", "environment": environment}, {"name": "", "speeds": vars(machine.measure_speeds())}]
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "ops.jsonl"
-        lines = [{"name": "", "environment": environment}, {"name": "", "speeds": speeds}, *rows]
-        record.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+        record.write_text("\n".join(map(json.dumps, [*head, *rows])), encoding="utf-8")
         calls = list(timed_calls(record))
     nearest = nearest_profile(environment)
     whole = sum(call.seconds * call.count for call in calls)
     for op in dict.fromkeys(call.call.op for call in calls):
         own = [call for call in calls if call.call.op == op]
         if sum(call.seconds * call.count for call in own) >= SHOWN * whole:
-            _show_op(op, own, nearest)
+            _show_op(op, sorted(own, key=lambda call: call.threads), nearest)
 
 
 def _show_op(name: str, calls: Sequence[TimedCall], nearest: Profile) -> None:
     op = calls[0].work.row
     print(f"  {name}: {_said(op)}")
-    ratios, samples = [], []
-    for call in sorted(calls, key=lambda call: call.threads):
-        speeds = beside(nearest, call.speeds, call.threads)
-        seconds, source = _priced(call, speeds, nearest)
+    ratios: list[float] = []
+    for call in calls:
+        seconds, source = _priced(call, beside(nearest, call.speeds, call.threads), nearest)
         ratios.append(seconds / call.seconds)
-        samples.append(sample_of(call, speeds))
         shapes = ", ".join("x".join(map(str, t.shape)) or "number" for t in call.call.inputs)
         print(
-            f"    {shapes[:44]:44} {call.threads:2} thread{' ' if call.threads == 1 else 's'}"
-            f"  measured {format_seconds(call.seconds):>8}  predicted {format_seconds(seconds):>8}"
-            f"  ({ratios[-1]:.2f}x, {source})"
+            f"    {shapes[:40]:40} {format_count(call.threads, 'thread'):9}  measured {format_seconds(call.seconds):>8}"
+            f"  predicted {format_seconds(seconds):>8}  ({ratios[-1]:.2f}x, {source}){_amounts(call)}"
         )
     print(f"    predicted / measured: {statistics.median(ratios):.2f} in the median")
-    if op.kind and op.kind != COUNTED:
-        fitted = fit_one(Samples(*np.array(samples).T))
-        told = "no cycles" if fitted is None else f"cycles {fitted.each:.3g} and start_cycles {fitted.begun:.3g}"
-        print(f"    these calls tell {told}; the table has {op.cycles:g} and {op.start_cycles:g}")
+    on_gpu = device_model(GPU).price([call.work for call in calls])
+    print(f"    on an {GPU}: {format_seconds(min(on_gpu[0]))} to {format_seconds(max(on_gpu[0]))} ({on_gpu[2][0]})")
+    if op.kind != COUNTED:
+        print(f"    {_told(op, [call for call in calls if call.threads == 1], nearest)}")
 
 
 def _said(op: Op) -> str:
-    if not op.op:
-        return "no row, so its price is a guess by its bytes: add one to placer/pricing/ops.csv"
+    if op is NO_ROW:
+        return "no row, so its price is a guess by its bytes: add one to placer/pricing/ops.csv (docs/dev/new-op.md)"
     shared = "shared among cores" if op.shared else "on one core"
     return f"row {op.op!r}, family {op.family or 'by its operands'}, kind {op.kind or 'none'}, {shared}"
+
+
+def _amounts(call: TimedCall) -> str:
+    """What the row's formulas come to; raises ValueError where one is wrong."""
+    does = counted(call.call, call.work.row, call.work.shape, call.work.flops)
+    return f"  {does.units:.6g} units, {does.starts:.6g} starts" if does.op.units else ""
 
 
 def _priced(call: TimedCall, speeds: CpuSpeeds, nearest: Profile) -> tuple[float, str]:
@@ -116,6 +141,22 @@ def _priced(call: TimedCall, speeds: CpuSpeeds, nearest: Profile) -> tuple[float
     profile = on_other_cpu(nearest, speeds, threads=call.threads)
     (seconds,), _, (source,) = CostModel(profile.fit("cpu", call.threads)).price_works([call.work])
     return seconds, source
+
+
+def _told(op: Op, calls: Sequence[TimedCall], nearest: Profile) -> str:
+    """What the calls on one thread tell of an op's cycles: those on several wait for other programs too."""
+    samples = Samples(*np.array([sample_of(call, beside(nearest, call.speeds, 1)) for call in calls]).T)
+    if op is NO_ROW:  # as most ops of one kernel would have them
+        elements = [float(max(t.numel for t in (*call.call.inputs, *call.call.outputs))) for call in calls]
+        samples = samples._replace(units=np.array(elements))
+    fitted = fit_one(samples)
+    if fitted is None:
+        return "these calls tell no cycles: they are too few or too small"
+    if fitted.each == 0.0 and fitted.begun == 0.0:
+        return "memory or the op's start sets the time of these calls: leave cycles empty"
+    units = " for each of numel units" if op is NO_ROW else ""
+    has = "" if op is NO_ROW else f"; the table has {op.cycles:g} and {op.start_cycles:g}"
+    return f"calls on one thread tell cycles {fitted.each:.3g} and start_cycles {fitted.begun:.3g}{units}{has}"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from placer.pricing.families import named
+from placer.pricing.families import FAMILIES
 from placer.pricing.floors import evaluates, floor_costs, roofline_parts
 from placer.pricing.framework import framework_counts
 from placer.pricing.ops import row_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from placer.pricing.cost_model import CostModel
 
 #: Families whose ops the compiler writes kernels for. All others stay calls of a library.
-FUSABLE = named(fusable=True)
+FUSABLE = frozenset(name for name, family in FAMILIES.items() if family.fusable)
 #: Kinds of devices on which compiled steps were measured, here or by others; of GPUs, NVIDIA's.
 MEASURED_ON = ("cpu", "cuda")
 #: Architectures before compute capability 7.0, the least that the compiler's Triton takes.

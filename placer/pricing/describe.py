@@ -127,7 +127,7 @@ def describe(call: OpCall, context: Context) -> Work:
     try:
         does = NOTHING if family == "view" else effort(call, row, shape, flops, moved)
         loads = dependent_loads(call, row, shape)
-    except (ArithmeticError, IndexError, ValueError):  # one with other operands than the formulas of the row name
+    except (ArithmeticError, ValueError):  # one with other operands than the formulas of the row name
         does, loads = None, 0.0
     new = () if call.in_place or call.view else call.outputs
     return Work(

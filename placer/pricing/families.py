@@ -66,12 +66,3 @@ FAMILIES: Mapping[str, Family] = {
     "quantized": Family(shapes.Quantized),
     "other": Family(shapes.Other),
 }  # fmt: skip
-
-
-def named(**wanted: object) -> frozenset[str]:
-    """The names of the families that have all these values."""
-    return frozenset(
-        name
-        for name, family in FAMILIES.items()
-        if all(getattr(family, field) == value for field, value in wanted.items())
-    )

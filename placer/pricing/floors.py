@@ -12,6 +12,7 @@ from placer import machine
 from placer.pricing.describe import reuse_share
 from placer.pricing.families import FAMILIES, Switch
 from placer.pricing.framework import framework_seconds
+from placer.pricing.ops import QUANTIZED
 from placer.pricing.prediction import Bound, PricedTrace
 from placer.pricing.shapes import CORE_CACHE, ITEM, PER_CORE, Loop, cut
 from placer.pricing.work import Work, known_labels
@@ -24,7 +25,7 @@ _HALVES = ("bfloat16", "float16")
 
 def has_physics(work: Work) -> bool:
     """Whether it is known what an op does, so that its price is no guess: by the table of ops, or by its family."""
-    return work.counts_as_known if work.effort is not None else FAMILIES[work.family].described
+    return work.effort.kind != QUANTIZED if work.effort is not None else FAMILIES[work.family].described
 
 
 def arithmetic(work: Work) -> str:

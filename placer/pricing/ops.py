@@ -124,9 +124,15 @@ def table() -> list[Op]:
 
 @cache
 def _row(name: str) -> Op:
-    values: dict[str, Any] = dict(zip(_cells()[HEAD], _cells()[name], strict=True))
+    head, cells = _cells()[HEAD], _cells()[name]
+    if len(cells) != len(head):
+        raise ValueError(f"ops.csv: the row {name!r} has {len(cells)} cells; the table has {len(head)} columns")
+    values: dict[str, Any] = dict(zip(head, cells, strict=True))
     for column in _NUMBERS:
-        values[column] = float(Fraction(values[column])) if values[column] else _USUAL.get(column, 0.0)
+        try:
+            values[column] = float(Fraction(values[column])) if values[column] else _USUAL.get(column, 0.0)
+        except ValueError:
+            raise ValueError(f"ops.csv: {column} of {name!r} is no number: {values[column]!r}") from None
     return Op(**{**values, "shared": values["shared"] != "no", "traits": frozenset(values["traits"].split())})
 
 
@@ -169,9 +175,15 @@ def _compiled(formula: str) -> CodeType:
 
 
 def evaluate(formula: str, names: Any, otherwise: float) -> float:
-    """A formula of the table, by what ``names`` has; ``otherwise`` of an empty one."""
+    """A formula of the table, by what ``names`` has; ``otherwise`` of an empty one.
+
+    Raises ValueError of one that names what the call does not have.
+    """
     if not formula:
         return otherwise
-    if formula.isidentifier():
-        return float(names[formula])
-    return float(eval(_compiled(formula), FUNCTIONS, names))  # noqa: S307  the table's own
+    try:
+        if formula.isidentifier():
+            return float(names[formula])
+        return float(eval(_compiled(formula), FUNCTIONS, names))  # noqa: S307  the table's own
+    except (LookupError, NameError, SyntaxError, TypeError) as error:
+        raise ValueError(f"ops.csv: the formula {formula!r} does not fit its op: {error}") from error

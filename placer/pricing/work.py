@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from placer.pricing.effort import Effort
-from placer.pricing.ops import QUANTIZED, SUFFIX, Op, row_of
+from placer.pricing.ops import SUFFIX, Op, row_of
 from placer.pricing.shapes import Shape, features, has_true_argument, is_index, size_names
 from placer.tracing import OpCall
 
@@ -86,11 +86,6 @@ class Work:
     def updated_alone(self) -> bool:
         """Whether an accelerator updates a tensor by kernels of its own, not those of all tensors."""
         return self.family == "optimizer" and self.effort is not None and self.effort.kernels > 1.0
-
-    @property
-    def counts_as_known(self) -> bool:
-        """Whether the table says what the op does, and some calibration measures ops like it."""
-        return self.effort is not None and self.effort.kind != QUANTIZED
 
 
 def op_of(kernel: str) -> str:
