@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from placer.pricing.describe import Context, describe, feature_names
+from placer.pricing.describe import Context, describe
 from placer.pricing.work import Work
 from placer.tracing import trace
 from placer.tracing.trace_data import OpCall, TensorSpec
@@ -32,7 +32,3 @@ def traced(model: nn.Module, op: str, *shapes: tuple[int, ...], mode: str = "tra
     step = trace(make_workload(model, shapes or None, mode=mode, **workload))
     (call,) = (call for call in step.calls if call.op == op)
     return describe(call, Context.of(step))
-
-
-def feature(found: Work, name: str) -> float:
-    return dict(zip(feature_names(found.family), (*found.sizes, *found.flags), strict=True))[name]

@@ -32,8 +32,9 @@ NAMESPACES = (
 #: What is found in neither this project nor Python, torch and numpy.
 ELSEWHERE = {
     # sources of PyTorch
-    "batch_norm_cpu_backward_contiguous_impl", "can_use_expanded_index_path", "cascade_sum", "cat_serial_kernel",
-    "DEFAULT_MMAP_THRESHOLD_MAX", "nnp_convolution_output", "slow_conv2d_forward_cpu", "use_nnpack",
+    "batch_norm_cpu_backward_contiguous_impl", "binary_kernel_reduce_lastdim", "can_use_expanded_index_path",
+    "cascade_sum", "cat_serial_kernel", "DEFAULT_MMAP_THRESHOLD_MAX", "nnp_convolution_output",
+    "slow_conv2d_forward_cpu", "use_nnpack",
     "cdist_impl", "compare_base_kernel", "copy_same_type_transpose_", "cpu_atomic_add_float",
     "cpu_scatter_gather_base_kernel", "depth_to_max_tensors", "flex_attention", "foreach_reduced_elt", "is_1stconv",
     "make_fx", "parallel_dim_reduction", "promote_inputs_to_common_dtype", "rms_norm_symint",
@@ -47,7 +48,7 @@ ELSEWHERE = {
     "drop_last", "joblib.cpu_count", "sky.Resources", "study.trials_dataframe",
     # values and keys of data
     "AVX2", "AVX512", "calibrated", "compute", "context", "first_calls", "fused", "highest", "language", "libraries",
-    "medium", "quick", "recommender", "speech", "transposed", "w",
+    "medium", "quick", "recommender", "rows", "speech", "transposed", "w", "y",
     # devices, as they are called
     "A100", "A770", "Graviton4", "M5", "Pro", "T4", "c5", "m5", "ncs_v3", "rtx4090", "rtx_4090", "t4",
 }  # fmt: skip

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from placer.calibration.measuring.op_record import TimedCall, read, timed_calls
 from placer.files import replace_file
-from placer.pricing import STARTING, CpuSpeeds, beside, cores_of, counted, nearest_profile
-from placer.pricing.ops import COUNTED, FILE, QUANTIZED
+from placer.pricing import COUNTED, OPS_FILE, QUANTIZED, STARTING, CpuSpeeds, beside, cores_of, counted, nearest_profile
 
 Array = NDArray[np.float64]
 
@@ -121,4 +120,4 @@ def written(table: str, fitted: Mapping[str, Cycles]) -> str:
 
 
 if __name__ == "__main__":
-    replace_file(FILE, written(FILE.read_text(encoding="utf-8"), fit_cycles(*map(Path, sys.argv[1:]))).encode())
+    replace_file(OPS_FILE, written(OPS_FILE.read_text(encoding="utf-8"), fit_cycles(*map(Path, sys.argv[1:]))).encode())

@@ -27,9 +27,12 @@ from placer.calibration.measuring.op_record import TimedCall, timed_calls
 from placer.calibration.measuring.typical_ops import parsed
 from placer.calibration.validation.single_ops import sizes_of, sizes_of_call
 from placer.pricing import (
+    COUNTED,
     FAMILIES,
+    NO_ROW,
     CostModel,
     CpuSpeeds,
+    Op,
     beside,
     counted,
     device_model,
@@ -37,7 +40,6 @@ from placer.pricing import (
     on_other_cpu,
     table,
 )
-from placer.pricing.ops import COUNTED, NO_ROW, Op
 from placer.profile import Profile
 from placer.units import format_count, format_seconds
 

@@ -147,4 +147,5 @@ class StepTimes:
             return
         times = list(self.recent)
         cuts = quantiles(times, n=20, method="inclusive") if len(times) > 1 else times * 2
-        self._write(median(times), cuts[0], cuts[-1], len(times))
+        middle = median(times)  # of equal times, quantiles are rounded to either side of it
+        self._write(middle, min(cuts[0], middle), max(cuts[-1], middle), len(times))

@@ -26,7 +26,7 @@ from placer.pricing.describe import (
     work_of_features,
 )
 from placer.pricing.device_memory import Residence
-from placer.pricing.effort import Effort, counted
+from placer.pricing.effort import counted
 from placer.pricing.estimate import (
     COPIED,
     estimated_profile,
@@ -63,7 +63,7 @@ from placer.pricing.framework import (
 )
 from placer.pricing.gaussian_process import covariance, distances, with_weights
 from placer.pricing.host_costs import HOST_WORK, host_framework
-from placer.pricing.ops import UPDATE_PREFIX, family_of, row_of, table
+from placer.pricing.ops import COUNTED, NO_ROW, OPS_FILE, QUANTIZED, UPDATE_PREFIX, Effort, Op, family_of, row_of, table
 from placer.pricing.predict import Z90, doubt, predict
 from placer.pricing.prediction import (
     NOT_PREDICTED,
@@ -98,18 +98,19 @@ if TYPE_CHECKING:
 _HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile", "missing_op": "apple"}
 
 __all__ = [
-    "ARITHMETIC_BY_FLOOR", "BACKWARD", "CLASSES", "COMPUTE_PARTS", "COPIED", "Context", "Cost", "CostModel", "CpuClass",
-    "CpuSpeeds", "Effort", "FAMILIES", "FINE_GRAIN", "FORWARD", "FRESH", "HOST_DOUBT", "HOST_WORK", "KERNELS", "LEARNT",
-    "LONG_STEPS", "LOOPS_BY_FLOOR", "MANY_TURNS", "NOT_PREDICTED", "ONE_TURN", "PER_CORE", "PUBLISHED", "Place",
-    "Prediction", "PricedTrace", "Provenance", "Residence", "SIZES", "SOURCES", "STARTING", "Source", "Span", "UPDATE",
-    "UPDATE_PREFIX", "VARIANT", "Work", "Z90", "backed", "beside", "compute_parts", "copies_of_steps", "copy_seconds",
-    "cores_of", "counted", "covariance", "describe", "describe_step", "device_model", "distances", "doubt",
-    "estimated_profile", "family_of", "feature_names", "fitted_features", "floor_amounts", "floor_parts",
-    "foreign_family", "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_framework", "host_seconds",
-    "inputs_of", "is_update", "issued_as", "kernels_of", "long_share", "missing_op", "named_profile", "nearest_profile",
-    "on_accelerator", "on_other_cpu", "on_sheet", "op_label", "pause_seconds", "peak", "predict", "roofline_seconds",
-    "row_of", "scaled_fit", "size_count", "small_step_seconds", "step_bounds", "table", "table_seconds", "timeline",
-    "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest", "with_weights", "work_of_features",
+    "ARITHMETIC_BY_FLOOR", "BACKWARD", "CLASSES", "COMPUTE_PARTS", "COPIED", "COUNTED", "Context", "Cost", "CostModel",
+    "CpuClass", "CpuSpeeds", "Effort", "FAMILIES", "FINE_GRAIN", "FORWARD", "FRESH", "HOST_DOUBT", "HOST_WORK",
+    "KERNELS", "LEARNT", "LONG_STEPS", "LOOPS_BY_FLOOR", "MANY_TURNS", "NOT_PREDICTED", "NO_ROW", "ONE_TURN",
+    "OPS_FILE", "Op", "PER_CORE", "PUBLISHED", "Place", "Prediction", "PricedTrace", "Provenance", "QUANTIZED",
+    "Residence", "SIZES", "SOURCES", "STARTING", "Source", "Span", "UPDATE", "UPDATE_PREFIX", "VARIANT", "Work", "Z90",
+    "backed", "beside", "compute_parts", "copies_of_steps", "copy_seconds", "cores_of", "counted", "covariance",
+    "describe", "describe_step", "device_model", "distances", "doubt", "estimated_profile", "family_of",
+    "feature_names", "fitted_features", "floor_amounts", "floor_parts", "foreign_family", "framework_counts",
+    "framework_seconds", "gpu", "gpu_profile", "host_framework", "host_seconds", "inputs_of", "is_update", "issued_as",
+    "kernels_of", "long_share", "missing_op", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu",
+    "on_sheet", "op_label", "pause_seconds", "peak", "predict", "roofline_seconds", "row_of", "scaled_fit",
+    "size_count", "small_step_seconds", "step_bounds", "table", "table_seconds", "timeline", "waiting_doubt",
+    "waiting_seconds", "waits_for_device", "weakest", "with_weights", "work_of_features",
 ]  # fmt: skip
 
 

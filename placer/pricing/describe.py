@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from placer.pricing.effort import NOTHING, Effort, dependent_loads, effort
+from placer.pricing.effort import NOTHING, dependent_loads, effort
 from placer.pricing.families import FAMILIES
-from placer.pricing.ops import SUFFIX, UPDATE_PREFIX, family_of, row_of
+from placer.pricing.ops import SUFFIX, UPDATE_PREFIX, Effort, family_of, row_of
 from placer.pricing.shapes import (
     Attention,
     Other,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from placer.pricing.amounts import Amounts
-from placer.pricing.ops import Op, evaluate, row_of
+from placer.pricing.ops import Effort, Op, evaluate, row_of
 from placer.pricing.shapes import Shape, Update, kernels_of_update, operand_bytes
 from placer.tracing import OpCall
 
@@ -17,30 +17,6 @@ _WIDE = frozenset(("float64", *_COMPLEX_TYPES))
 #: Vectors from which on Euclidean distances are a product of matrices (``cdist_impl`` in ATen/native/Distance.cpp), and
 #: the row of the op that they are then.
 _BY_PRODUCT, _PRODUCT_ROW = 25, "_euclidean_dist"
-
-
-class Effort(NamedTuple):
-    """What one op call does, whatever runs it.
-
-    Attributes:
-        flops: arithmetic, a multiply-add counted as two.
-        bytes: read and written, every pass over an operand counted.
-        kernels: those that follow each other on an accelerator; each waits for the one before.
-        waits: times that the host waits for an accelerator inside the op.
-        cycles: of one core of a CPU, operands in its caches.
-        shared: whether torch shares the op among the cores of a CPU.
-        kind: of op, as the table of ops has them.
-        starts: rows, matrices or bags that are begun anew.
-    """
-
-    flops: float
-    bytes: float
-    kernels: float = 1.0
-    waits: float = 0.0
-    cycles: float = 0.0
-    shared: bool = True
-    kind: str = ""
-    starts: float = 0.0
 
 
 #: What moves nothing, and runs nowhere.

@@ -5,19 +5,20 @@ Formulas in it name what ``amounts.Amounts`` and the op's shape have. docs/dev/n
 
 from __future__ import annotations
 
+import ast
 import csv
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from placer.lazy import cached_property
 
-FILE = Path(__file__).with_name("ops.csv")
+OPS_FILE = Path(__file__).with_name("ops.csv")
 #: What stands above the names of ops.
 HEAD = "op"
 #: The kind of ops whose arithmetic, and time on a CPU, their families know; and of layers of 8-bit weights. No
@@ -29,8 +30,13 @@ ANY_UPDATE, LISTS = "optimizer", "_foreach"
 UPDATE_PREFIX = "optimizer::"
 #: Separates an op's name from the suffix of its kernel.
 SUFFIX = "."
-#: What formulas may call.
-FUNCTIONS: dict[str, Any] = {"__builtins__": {}, "log2": math.log2, "max": max, "min": min}
+#: What formulas may call beside amounts of the call.
+FUNCTIONS: Mapping[str, Callable[..., float]] = {"log2": math.log2, "max": max, "min": min}
+_ARITHMETIC: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.Lt: operator.lt,
+    ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +106,30 @@ class Op:
         return next((float(t.partition("=")[2]) for t in self.traits if t.startswith(f"{trait}=")), 0.0)
 
 
+class Effort(NamedTuple):
+    """What one op call does, whatever runs it.
+
+    Attributes:
+        flops: arithmetic, a multiply-add counted as two.
+        bytes: read and written, every pass over an operand counted.
+        kernels: those that follow each other on an accelerator; each waits for the one before.
+        waits: times that the host waits for an accelerator inside the op.
+        cycles: of one core of a CPU, operands in its caches.
+        shared: whether torch shares the op among the cores of a CPU.
+        kind: of op, as the table of ops has them.
+        starts: rows, matrices or bags that are begun anew.
+    """
+
+    flops: float
+    bytes: float
+    kernels: float = 1.0
+    waits: float = 0.0
+    cycles: float = 0.0
+    shared: bool = True
+    kind: str = ""
+    starts: float = 0.0
+
+
 #: Traits of ops whose operands select among kernels.
 _KERNEL_TRAITS = frozenset(("accumulates", "channels", "counts", "mask"))
 #: What stands for an empty cell of a number.
@@ -113,7 +143,7 @@ _NUMBERS = (
 @cache
 def _cells() -> Mapping[str, list[str]]:
     """The cells of every row by the op's name, in the order of the fields of ``Op``."""
-    with FILE.open(encoding="utf-8", newline="") as lines:
+    with OPS_FILE.open(encoding="utf-8", newline="") as lines:
         return {row[0]: row for row in csv.reader(lines)}
 
 
@@ -170,20 +200,39 @@ def updates() -> list[Op]:
 
 
 @cache
-def _compiled(formula: str) -> CodeType:
-    return compile(formula, FILE.name, "eval")
+def _parsed(formula: str) -> ast.expr:
+    return ast.parse(formula, OPS_FILE.name, "eval").body
 
 
 def evaluate(formula: str, names: Any, otherwise: float) -> float:
     """A formula of the table, by what ``names`` has; ``otherwise`` of an empty one.
 
-    Raises ValueError of one that names what the call does not have.
+    Formulas are numbers, names, arithmetic, one comparison, ``a if b else c``, and calls of ``FUNCTIONS`` and of names.
+    Raises ValueError of any other, and of one that names what the call does not have.
     """
     if not formula:
         return otherwise
     try:
-        if formula.isidentifier():
-            return float(names[formula])
-        return float(eval(_compiled(formula), FUNCTIONS, names))  # noqa: S307  the table's own
-    except (LookupError, NameError, SyntaxError, TypeError) as error:
+        return float(_value(_parsed(formula), names))
+    except (LookupError, SyntaxError, TypeError) as error:
         raise ValueError(f"ops.csv: the formula {formula!r} does not fit its op: {error}") from error
+
+
+def _value(node: ast.expr, names: Any) -> Any:
+    match node:
+        case ast.Name(id=name):
+            return names[name]
+        case ast.Constant(value=number):
+            return number
+        case ast.BinOp(left=left, op=op, right=right):
+            return _ARITHMETIC[type(op)](_value(left, names), _value(right, names))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand, names)
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            return _ARITHMETIC[type(op)](_value(left, names), _value(right, names))
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            return _value(body if _value(test, names) else orelse, names)
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+            function = FUNCTIONS[name] if name in FUNCTIONS else names[name]
+            return function(*(_value(argument, names) for argument in arguments))
+    raise LookupError(f"no formula has {ast.unparse(node)!r}")

@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from placer.pricing.effort import Effort
-from placer.pricing.ops import SUFFIX, Op, row_of
+from placer.pricing.ops import SUFFIX, Effort, Op, row_of
 from placer.pricing.shapes import Shape, features, has_true_argument, is_index, size_names
 from placer.tracing import OpCall
 

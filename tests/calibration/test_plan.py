@@ -6,6 +6,7 @@ import math
 from random import Random
 
 import pytest
+from priced import elementwise
 
 from placer.calibration import plan
 from placer.calibration.benchmarks import PROPOSERS
@@ -19,9 +20,8 @@ ALL_TWICE = 2 * len(PROPOSERS)
 
 
 def observation(family: str, factor: float = 1.0) -> StepObservation:
-    numel = 1000.0
-    features = (numel, 12 * numel, numel, 12 * numel, numel, numel, 1e6, 1.0, 0.0, *(0.0,) * 7)
-    op = OpObservation("elementwise", "aten::add", "float32", features, 2e-6 * factor, 0.0, 0.0, 1)
+    added = elementwise("aten::add", 1e3, 12e3)
+    op = OpObservation(added.family, added.op, added.dtype, added.features, 2e-6 * factor, 0.0, 0.0, 1)
     return StepObservation("cpu", 1, family, "x", 1e-3, 0.0, {}, (op,))
 
 

@@ -1,6 +1,6 @@
 """Large single ops, each with what it takes at the least: arithmetic, memory traffic, kernels that follow each other.
 
-Bounds are written by hand from what an op computes, and know nothing of ``op_table``. An op reads its operands and
+Bounds are written by hand from what an op computes, and know nothing of the table of ops. An op reads its operands and
 writes its results once at the least; ``moved`` says so where it need not read all of them.
 """
 

@@ -9,8 +9,8 @@ import torch
 from described import spec, traced, work
 from torch import Tensor, nn
 
-from placer.pricing import Residence, Work, device_model, gpu_profile, host_seconds, predict
-from placer.pricing.gpu.apple import FITTED, LACKING, ON_CPU, AppleModel, host_factor, missing_op, mps_host
+from placer.pricing import Residence, Work, device_model, gpu_profile, host_seconds, predict, row_of
+from placer.pricing.gpu.apple import FITTED, AppleModel, host_factor, missing_op, mps_host
 from placer.profile import find_gpu, knowledge
 from placer.tracing import trace
 from placer.workload import make_workload
@@ -96,8 +96,13 @@ def test_an_op_that_mps_lacks_is_named_unless_the_cpu_may_run_it(monkeypatch: py
     assert missing_op(step) is None
 
 
+@pytest.mark.parametrize("op", ["aten::_linalg_svd", "aten::col2im", "aten::embedding_renorm_"])
+def test_what_torch_itself_runs_on_the_cpu_is_marked(op: str) -> None:
+    """Whatever is set (``MPSFallback.mm``): the last is what ``nn.Embedding`` does where it has a ``max_norm``."""
+    assert row_of(op).mps == "cpu"
+
+
 def test_what_falls_back_is_copied_there_and_back() -> None:
     eigh = traced(Eigenvalues(), "aten::_linalg_eigh", (8, 8), mode="infer")
     wait = gpu_profile("M2").fit("mps").rates["sync_seconds"]
     assert seconds("M2", eigh) > 2.0 * wait > 2.0 * seconds("M2", product(8))
-    assert not LACKING & ON_CPU

@@ -136,7 +136,7 @@ def test_a_gpu_that_the_compiler_does_not_serve_keeps_the_eager_price(name: str,
 
 
 def activation(n: float = 1e6) -> Work:
-    return Work("elementwise", "aten::relu", "float32", n, 8 * n, (n, 8 * n, n, n, 1e6, 1, 0, 0), (0,) * 8)
+    return made.elementwise("aten::relu", n, 8 * n)
 
 
 def test_the_parts_of_an_op_are_those_of_its_floor() -> None:

@@ -11,17 +11,26 @@ import numpy as np
 import pytest
 import torch
 from described import spec, work
-from priced import FLAT, RATES, call, device, family, matmul
+from priced import FLAT, RATES, call, device, elementwise, family, matmul
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import Matern
 
 from placer.errors import ProfileError
-from placer.pricing import PUBLISHED, CostModel, Work, fitted_features, floor_amounts, foreign_family, inputs_of, peak
-from placer.pricing.describe import on_accelerator, op_label
+from placer.pricing import (
+    PUBLISHED,
+    CostModel,
+    Effort,
+    fitted_features,
+    floor_amounts,
+    foreign_family,
+    inputs_of,
+    op_label,
+    peak,
+)
+from placer.pricing.describe import on_accelerator
 from placer.pricing.floors import allows_tf32, arithmetic, floor_seconds, roofline_parts, roofline_seconds
 from placer.pricing.gaussian_process import UNKNOWN_OP, Residual, with_weights
 from placer.pricing.gpu import edition
-from placer.pricing.op_table import Effort
 from placer.pricing.prediction import SIGMA
 from placer.profile import FamilyFit
 from placer.tracing.trace_data import Trace
@@ -148,15 +157,10 @@ def test_what_is_covered_is_a_sampled_op_near_the_samples_wherever_it_stands() -
 # --- prices -------------------------------------------------------------------------------------------------------
 
 
-def activation(op: str, numel: int, flops_each: float, inner: float = 0.0, block: float = 0.0) -> Work:
-    sizes = (numel, 8.0 * numel, inner or numel, block or numel, 1e6, 1, 0, 0)
-    return Work("elementwise", op, "float32", flops_each * numel, 8.0 * numel, sizes, (0,) * 8)
-
-
 def test_a_sampled_op_costs_what_it_was_measured_at_and_others_what_physics_say() -> None:
     works = [matmul(n) for n in (16, 64, 256)]
     fit = device({"matmul": family(works, [math.log(3.0), 0.0, math.log(0.5)], FLAT)})
-    other = activation("aten::add", 10, 1)
+    other = elementwise("aten::add", 10.0, 80.0)
     seconds, sigma, sources = CostModel(fit).price_works([other, *works, other])
     floors = [floor_seconds(work, fit, FLAT) for work in works]
     assert seconds[1:4] == pytest.approx([3 * floors[0], floors[1], floors[2] / 2], rel=1e-3)

@@ -14,9 +14,9 @@ from described import spec, traced, work
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from placer.pricing import Context, Work, describe, describe_step, feature_names, floor_amounts, op_label
-from placer.pricing.describe import launches, on_accelerator, ops_inside
-from placer.pricing.families import family_of, parameter_updates
+from placer.pricing import Context, Work, describe, describe_step, fitted_features, floor_amounts, op_label
+from placer.pricing.describe import on_accelerator, work_of_features
+from placer.pricing.ops import UPDATE_PREFIX, family_of, updates
 from placer.profile import load, shipped
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 
@@ -24,11 +24,11 @@ RATES = {"dispatch_seconds": 2e-6, "flops/float32": 1e13, "bytes_per_second": 1e
 
 
 def facts(found: Work, threads: int = 1) -> dict[str, Any]:
-    """All that a work says of its op, by name; features of its own before amounts of the same name."""
-    features = dict(zip(feature_names(found.family), (*found.sizes, *found.flags), strict=True))
+    """All that a work says of its op, by name."""
+    features = dict(zip(fitted_features(found.family), found.features, strict=True))
     whole = {"family": found.family, "op": found.op, "dtype": found.dtype, "flops": found.flops, "bytes": found.bytes}
     counted = {f"x {name}": amount for name, amount in floor_amounts(found, RATES, threads=threads).items()}
-    return {**counted, **features, **whole, "label": op_label(found), "inside": ops_inside(found)}
+    return {**counted, **features, **whole, "label": op_label(found), "inside": found.shape.ops_inside}
 
 
 def check(found: Work, expected: dict[str, Any], threads: int = 1) -> None:
@@ -98,7 +98,6 @@ CALLS: list[tuple[str, list[TensorSpec], list[TensorSpec], tuple[Hashable, ...],
     ("_fft_c2r", [COMPLEX], [X], ((1,),), {"dtype": "complex64"}),
     ("_local_scalar_dense", [spec()], [], (), {"family": "view", "flops": 0, "bytes": 0}),
     ("convolution", [spec(8, 8)], [spec(8, 8)], (), {"family": "other", "bytes": 512}),
-    ("linalg_matrix_power", [spec(4, 4)], [spec(4, 4)], (), {"family": "other"}),
     ("never_heard_of", [spec(8, 8)], [spec(8)], (), {"family": "other", "flops": 64}),
 ]
 
@@ -107,6 +106,19 @@ CALLS: list[tuple[str, list[TensorSpec], list[TensorSpec], tuple[Hashable, ...],
 def test_an_op_by_hand_is_described_by(number: int) -> None:
     op, inputs, outputs, args, expected = CALLS[number]
     check(work(f"aten::{op}", inputs, outputs, *args), expected)
+
+
+@pytest.mark.parametrize("number", range(len(CALLS)), ids=lambda i: f"{CALLS[i][0]}-{i}")
+def test_features_tell_all_that_a_floor_and_a_kernel_are_priced_by(number: int) -> None:
+    """So that what a journal keeps of an op is as good as the op."""
+    op, inputs, outputs, args, _ = CALLS[number]
+    found = work(f"aten::{op}", inputs, outputs, *args)
+    again = work_of_features(found.family, found.op, found.dtype, found.features, found.effort, found.loads)
+    assert again.features == found.features
+    assert (again.place, again.shape.walk, op_label(again)) == (found.place, found.shape.walk, op_label(found))
+    for threads in (1, 4):
+        assert facts(again, threads) == facts(found, threads)
+        assert again.shape.cut(again) == found.shape.cut(found)
 
 
 @pytest.mark.parametrize("op", ["aten::never_heard_of", "mylib::conv", "aten::linalg_lu_solve"])
@@ -186,6 +198,10 @@ def update(name: str, tensors: int = 1, **settings: object) -> Work:
     return describe(call, Context(footprint_bytes=0, recording=True, updates=tensors))
 
 
+def launches(found: Work) -> float:
+    return found.shape.launches(found)
+
+
 def test_on_an_accelerator_it_is_a_few_kernels_for_all_tensors() -> None:
     assert launches(update("Adam", 100)) == pytest.approx(7 / 100)
     assert launches(update("Adam", 1000, fused=True)) == pytest.approx(5 / 1000)  # more than one launch takes
@@ -219,7 +235,7 @@ def leaves(nest: object) -> list[Tensor]:
 
 
 @pytest.mark.parametrize(("name", "settings"), [
-    *((name.partition("::")[2], {}) for name in parameter_updates.KNOWN),
+    *((row.op.removeprefix(UPDATE_PREFIX), {}) for row in updates()),
     ("SGD", {"momentum": 0.9}), ("SGD", {"weight_decay": 0.1}), ("Adam", {"weight_decay": 0.1}),
 ])  # fmt: skip
 def test_the_table_of_updates_is_what_torch_runs(name: str, settings: dict[str, float]) -> None:

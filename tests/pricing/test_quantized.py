@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from placer import profile as profiles
 from placer.pricing import Prediction, Work, describe_step, gpu_profile, predict
-from placer.pricing.op_table import QUANTIZED
+from placer.pricing.ops import QUANTIZED
+from placer.pricing.shapes import Quantized
 from placer.tracing import trace
 from placer.workload import make_workload
 
@@ -101,7 +102,8 @@ def test_a_layer_of_8_bit_weights_is_priced_as_its_products(name: str) -> None:
     build, batch, products, packed, steps = LAYERS[name]
     (work,) = works_of(build(), batch)
     assert work.flops == 2 * products
-    assert (work.sizes[0], *work.sizes[3:5]) == (products, packed, steps)
+    assert isinstance(work.shape, Quantized)
+    assert (work.shape.products, work.shape.packed, work.shape.steps) == (products, packed, steps)
     assert work.effort is not None
     assert work.effort.kind == QUANTIZED
     assert work.bytes >= packed

@@ -12,6 +12,7 @@ from placer.pricing.shapes.shape import (
     GRAIN,
     ONE_PIECE,
     Cut,
+    OpWork,
     Shape,
     Walk,
     cut,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from placer.pricing.ops import Op
-    from placer.pricing.work import Work
     from placer.tracing import OpCall, TensorSpec
 
 #: FLOPs per element from which on arithmetic takes longer than memory, whatever cache the element comes from.
@@ -80,7 +80,7 @@ class Loop(Shape):
         """Whether so many FLOPs are a polynomial or a table for each element, which takes longer than fetching it."""
         return flops >= _LONG * self.numel > 0
 
-    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         own = {
             # How often the innermost loop starts again, how often the two innermost do, and elements that are not
             # adjacent in memory to the one before.
@@ -90,13 +90,13 @@ class Loop(Shape):
         }
         return {**own, **of_busiest(self.pieces(work), threads, flops=work.flops, bytes=work.bytes, **own)}
 
-    def pieces(self, work: Work) -> float:
+    def pieces(self, work: OpWork) -> float:
         """Pieces that the loop over all elements is cut into."""
         if "large" in work.row.traits and self.numel <= LARGE_GRAIN:
             return 1.0
         return cut(self.numel, work.row.grain or GRAIN)
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         """One core copies a transposed matrix block by block (``copy_same_type_transpose_`` in ATen/native/Copy.cpp).
 
         Only matrices are: what has more dimensions is not walked in two loops.
@@ -121,7 +121,7 @@ class RandomNumbers(Loop):
 
     HAD_PIECES: ClassVar[bool] = False
 
-    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         return {}
 
 
@@ -144,10 +144,10 @@ class Rows(Shape):
         source = max(call.inputs, key=lambda t: t.numel)
         return cls(source.numel, source.shape[-1] if source.shape else 1, not source.contiguous)
 
-    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         return of_busiest(cut(self.numel, FINE_GRAIN), threads, flops=work.flops, bytes=work.bytes)
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         return Cut(cut(self.numel, FINE_GRAIN), always=self.numel > self.row)
 
 
@@ -158,10 +158,10 @@ class OrderedRows(Rows):
     ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ("compared",)
     HAD_PIECES: ClassVar[bool] = False
 
-    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         return {"compared": self.numel * math.log2(2.0 + self.row)}
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         """Rows are never split."""
         return Cut(min(cut(self.numel), max(self.numel / max(self.row, 1.0), 1.0)))
 
@@ -187,15 +187,15 @@ class Normalization(Shape):
         source = max(call.inputs, key=lambda t: t.numel)
         return cls(source.numel, _channels(call, source), not source.contiguous, has_true_argument(call))
 
-    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         return of_busiest(self._pieces(work), threads, flops=work.flops, bytes=work.bytes)
 
-    def _pieces(self, work: Work) -> float:
+    def _pieces(self, work: OpWork) -> float:
         """Cores share channels where each has statistics of the whole batch, else rows."""
         by_channel = "channels" in work.row.traits
         return max(self.channels if by_channel else self.numel / max(self.channels, 1.0), 1.0)
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         if "channels" in work.row.traits:
             return Cut(self._pieces(work), 4.0, always=True)
         return Cut(self._pieces(work), 2.0 if work.row.backward else 1.0)
@@ -237,11 +237,11 @@ class Windows(Shape):
         small = call.inputs[0] if op.backward else call.outputs[0]
         return cls(large.numel, small.numel, max(large.numel / max(small.numel, 1), 1.0), not large.contiguous)
 
-    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         """Elements of all windows."""
         return {"compared": self.pooled * self.window}
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         return Cut(cut(self.numel, FINE_GRAIN), always=True)
 
     @property

@@ -6,13 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from placer.pricing.shapes.shape import ITEM, PRODUCT_GRAIN, Cut, Shape, cut, pieces_of_products
+from placer.pricing.shapes.shape import ITEM, PRODUCT_GRAIN, Cut, OpWork, Shape, cut, pieces_of_products
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from placer.pricing.ops import Op
-    from placer.pricing.work import Work
     from placer.tracing import OpCall
 
 
@@ -47,10 +46,10 @@ class Encoder(Shape):
         """The layer's products, and those of its attention."""
         return 2.0 * self.tokens * self.weights + 4.0 * self.tokens * self.length * self.width
 
-    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         return {"scores": self.tokens * self.length * self.heads, "activations": self.tokens * self.width}
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         return Cut(pieces_of_products(work.flops))
 
 
@@ -82,11 +81,11 @@ class Matrices(Shape):
         """For a square matrix that is its cube, up to a constant of each op."""
         return 2.0 * self.batch * self.rows * self.columns * self.inner
 
-    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         """Elements of all matrices, and the matrices of the batch, which are factorised one after the other."""
         return {"squares": self.batch * self.rows * self.columns, "matrices": self.batch}
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         return Cut(max(math.sqrt(work.flops / PRODUCT_GRAIN), 1.0))
 
 
@@ -115,5 +114,5 @@ class Transform(Shape):
         """Cooley & Tukey, 1965."""
         return 5.0 * self.numel * math.log2(2.0 + self.length)
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         return Cut(cut(work.bytes / (2.0 * ITEM)))

@@ -6,13 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from placer.pricing.shapes.shape import GRAIN, ITEM, ONE_PIECE, Cut, Shape, Walk, cut, is_index, largest
+from placer.pricing.shapes.shape import GRAIN, ITEM, ONE_PIECE, Cut, OpWork, Shape, Walk, cut, is_index, largest
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from placer.pricing.ops import Op
-    from placer.pricing.work import Work
     from placer.tracing import OpCall, TensorSpec
 
 #: Elements from which on torch moves and adds whole rows. In narrower rows each element is handled alone
@@ -60,7 +59,7 @@ class Other(Shape):
         """One for each element: too few for most of these ops, and a lower bound."""
         return float(max(self.inputs, self.outputs))
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         """By torch's grain, where the table has the op: of others nothing is known."""
         return Cut(cut(work.bytes / (2.0 * ITEM))) if work.effort is not None else ONE_PIECE
 
@@ -105,7 +104,7 @@ class Index(Shape):
     def traffic(self, call: OpCall) -> float:
         return self.bytes
 
-    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         # Elements that a number overwrites take twice as long as those of a tensor. Both go through
         # ``cpu_scatter_gather_base_kernel`` (ATen/native/cpu/ScatterGatherKernel.cpp).
         by_number = "overwrites" in work.row.traits and work.suffix == "number"
@@ -123,7 +122,7 @@ class Index(Shape):
             "added_in_turns": self.moved if in_turns else 0.0,
         }
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         """Rows that are added up are put in order by their numbers first, in several regions whatever their size."""
         traits = work.row.traits
         if "bags" in traits and work.effort is not None:
@@ -205,14 +204,14 @@ class Update(Shape):
     def ops_inside(self) -> int:
         return OPS_IN_UPDATE
 
-    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         """A share of what an optimizer's step does once."""
         return {"step_share": 1.0 / self.tensors}
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         return Cut(cut(self.numel), 0.75 * OPS_IN_UPDATE)
 
-    def launches(self, work: Work) -> float:
+    def launches(self, work: OpWork) -> float:
         """One tensor's share of the kernels that update all."""
         if work.effort is not None and work.updated_alone:
             return work.effort.kernels

@@ -10,6 +10,7 @@ from placer.pricing.shapes.shape import (
     ITEM,
     REGISTER,
     Cut,
+    OpWork,
     Shape,
     has_true_argument,
     padded,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from placer.pricing.ops import Op
-    from placer.pricing.work import Work
     from placer.tracing import OpCall, TensorSpec
 
 #: Regions of a product: on 16 threads squares of 128 and 256 take 10 and 21 us more than their share of a core's time,
@@ -76,7 +76,7 @@ class Product(Shape):
     def flops(self) -> float:
         return 2.0 * self.batch * self.m * self.n * self.k
 
-    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         return {
             # Arithmetic on rows and columns that only pad the result's last tiles.
             "padding_flops": work.flops * (padded(self.m) * padded(self.n) - 1.0),
@@ -88,7 +88,7 @@ class Product(Shape):
             "further": self.batch - 1.0,
         }
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         """MKL packs the operands, multiplies, and meets in between."""
         return Cut(pieces_of_products(work.flops), PRODUCT_REGIONS)
 
@@ -176,7 +176,7 @@ class Convolution(Shape):
         """
         return 1.0 if self.in_channels < REGISTER else padded(self.in_channels)
 
-    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         read = self.batch * self.in_channels * self.groups
         filling = self.padded_input * padded(self.out_channels) - 1.0
         return {
@@ -187,12 +187,12 @@ class Convolution(Shape):
             "activations": read * self.input_positions + self.result,
         }
 
-    def earlier_amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def earlier_amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         """An image of few channels was padded wherever it was read."""
         filling = padded(self.in_channels) * padded(self.out_channels) - 1.0
         return {"padding_flops": 0.0 if self.groups > 1 else work.flops * filling}
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         """oneDNN lays image and weight out anew, multiplies, and lays out the result."""
         return Cut(pieces_of_products(work.flops), 3.0, teams=self._teams())
 
@@ -252,7 +252,7 @@ class ConvolutionGradient(Convolution):
         no_padding = self.in_channels < REGISTER and not self.to_input
         return 1.0 if no_padding else padded(self.in_channels)
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         return Cut(pieces_of_products(work.flops), 5.0, teams=self._teams())
 
     def _teams(self) -> tuple[float, ...]:
@@ -357,12 +357,12 @@ class Attention(Shape):
         scores = (5.0 if self.backward else 2.0) * self.batch * self.length * self.source
         return scores * (self.width + self.value_width)
 
-    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         scores = self.batch * self.length * self.source
         # With dropout no fused kernel serves on the CPU: scores are written out, masked and read again.
         return {"scores": scores, "rows": self.batch, "dropped_scores": self.dropout * scores}
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         """One core draws the random numbers of a dropout."""
         return Cut(pieces_of_products(work.flops), serial=DRAWING if self.dropout else 0.0)
 

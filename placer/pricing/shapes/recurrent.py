@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from placer.pricing.shapes.shape import (
     REGISTER,
     Cut,
+    OpWork,
     Shape,
     cut,
     of_busiest,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from placer.pricing.ops import Op
-    from placer.pricing.work import Work
     from placer.tracing import OpCall
 
 #: Ops inside one time step of a layer.
@@ -90,7 +90,7 @@ class Recurrent(Shape):
     def ops_inside(self) -> int:
         return max(int(OPS_IN_TIME_STEP * self.steps), 1)
 
-    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         gated = self.steps * self.batch * self.hidden
         # A gate is a part of the rows of one product, so each of its rows is a loop of its own, and numbers beyond
         # whole pairs of vector registers have their exponentials taken one by one. oneDNN's layers have no such rest,
@@ -108,14 +108,14 @@ class Recurrent(Shape):
             **of_busiest(cut(self.batch * self.hidden), threads, loops=self.steps, gated=gated),
         }
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         steps = max(self.steps, 1.0)
         pieces = pieces_of_products(work.flops / steps)
         if "onednn" in work.row.traits:  # every step of time is a region
             return Cut(pieces, steps, always=True)
         return Cut(min(pieces, STEP_BY_STEP), steps)
 
-    def persistent(self, work: Work) -> bool:
+    def persistent(self, work: OpWork) -> bool:
         """Whether one kernel runs all time steps of a layer on a GPU, as its weights stay on the SMs.
 
         Those of small states do, and of larger ones in half precision (``use_rnn_persist_small_h`` and
@@ -127,7 +127,7 @@ class Recurrent(Shape):
         whole = self.hidden <= 1024 and self.hidden % 128 == 0 and self.input % 128 == 0
         return self.hidden <= small or (half and self.stacked == 1 and whole)
 
-    def launches(self, work: Work) -> float:
+    def launches(self, work: OpWork) -> float:
         """Some kernels for each layer, and two for each time step where it is not persistent.
 
         Counted in the calibrations of an H100 and an H200, over 200 layers (calibration/records).

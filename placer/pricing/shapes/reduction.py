@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from placer.pricing.shapes.shape import GRAIN, ITEM, ONE_PIECE, Cut, Shape, Walk, cut, largest, of_busiest
+from placer.pricing.shapes.shape import GRAIN, ITEM, ONE_PIECE, Cut, OpWork, Shape, Walk, cut, largest, of_busiest
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from placer.pricing.ops import Op
-    from placer.pricing.work import Work
     from placer.tracing import OpCall
 
 #: Columns of 4 bytes that are never split where columns are reduced: 128 bytes of a row
@@ -63,7 +62,7 @@ class Reduction(Shape):
         """
         return self.outputs if 1 < self.outputs < self.numel and not self.inner_survives else 0.0
 
-    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         rows, by_columns = self._row_results, self.inner_survives
         of_a_core = {"additions": work.flops, "read_bytes": work.bytes, "results": rows}
         return {
@@ -73,7 +72,7 @@ class Reduction(Shape):
             "column_refetches": self._column_refetches(threads) if by_columns else 0.0,
         }
 
-    def earlier_amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def earlier_amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         """Cores were counted otherwise: of no op, fewer than 64 columns were shared."""
         pieces = cut(self.numel)
         if self.inner_survives:
@@ -86,7 +85,7 @@ class Reduction(Shape):
             "column_loads": self._column_fetches(1) if self.inner_survives else 0.0,
         }
 
-    def _pieces(self, work: Work) -> float:
+    def _pieces(self, work: OpWork) -> float:
         """Some ops keep columns together; of others any column is a piece of its own (``foreach_reduced_elt``)."""
         if self.numel < GRAIN:
             return 1.0
@@ -95,7 +94,7 @@ class Reduction(Shape):
         together = self.inner_survives and "together" in work.row.traits
         return max(self.outputs // COLUMNS_TOGETHER, 1) if together else self.outputs
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         """No piece of some is smaller than the grain (``compare_base_kernel``), and of some no row is split.
 
         ``binary_kernel_reduce_lastdim`` in ATen/native/cpu/Reduce.h leaves a single row to one core.

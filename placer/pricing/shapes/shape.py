@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields, replace
-from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+from placer.pricing.ops import Effort, Op
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from placer.pricing.ops import Op
-    from placer.pricing.work import Work
     from placer.tracing import OpCall, TensorSpec
 
 #: Elements below which a loop stays on one core (``at::internal::GRAIN_SIZE``), whatever the number of threads.
@@ -28,6 +27,25 @@ REGISTER = 16
 PRODUCT_GRAIN = 2.0 * 40**3
 #: Bytes of a number.
 ITEM = 4
+
+
+class OpWork(Protocol):
+    """What shapes ask of the work that they are the shape of (``placer.pricing.work.Work``)."""
+
+    @property
+    def flops(self) -> float: ...
+    @property
+    def bytes(self) -> float: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def row(self) -> Op: ...
+    @property
+    def suffix(self) -> str: ...
+    @property
+    def effort(self) -> Effort | None: ...
+    @property
+    def updated_alone(self) -> bool: ...
 
 
 class Cut(NamedTuple):
@@ -95,11 +113,11 @@ class Shape:
         """Bytes that the call reads and writes: all operands and results, each once."""
         return operand_bytes(call)
 
-    def amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         """What, besides FLOPs and bytes, the op's time on a CPU is proportional to, run by so many threads."""
         return {}
 
-    def earlier_amounts(self, work: Work, threads: int) -> dict[str, float]:
+    def earlier_amounts(self, work: OpWork, threads: int) -> dict[str, float]:
         """Amounts that only profiles of earlier versions have costs for. They are not fitted any more.
 
         They counted one piece of a loop, whatever the number of threads.
@@ -107,7 +125,7 @@ class Shape:
         pieces = cut(getattr(self, "numel", 0.0))
         return {"chunk_flops": work.flops / pieces, "chunk_bytes": work.bytes / pieces} if self.HAD_PIECES else {}
 
-    def cut(self, work: Work) -> Cut:
+    def cut(self, work: OpWork) -> Cut:
         """How torch cuts the op for several cores."""
         return ONE_PIECE
 
@@ -131,7 +149,7 @@ class Shape:
         """The name of a group of shapes that run in kernels of their own, and are priced as another op."""
         return ""
 
-    def launches(self, work: Work) -> float:
+    def launches(self, work: OpWork) -> float:
         """Kernels on an accelerator that the call stands for at the least."""
         return 1.0
 
@@ -142,10 +160,17 @@ class Shape:
         return Walk(first, second, strided=getattr(self, "strided", False))
 
 
-@cache
-def _names(shape: type[Any], *kinds: str) -> tuple[str, ...]:
-    known = [each for each in fields(shape) if each.default is MISSING]
-    return tuple(each.name for kind in kinds for each in known if each.type == kind)
+_names_of: dict[tuple[object, ...], tuple[str, ...]] = {}
+
+
+def _names(shape: type[Shape], *kinds: str) -> tuple[str, ...]:
+    """Names of the features of some kinds, kept for each type of shape."""
+    names = _names_of.get((shape, *kinds))
+    if names is None:
+        known = [each for each in fields(shape) if each.default is MISSING]
+        names = tuple(each.name for kind in kinds for each in known if each.type == kind)
+        _names_of[(shape, *kinds)] = names
+    return names
 
 
 def size_names(shape: type[Shape]) -> tuple[str, ...]:

@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 
 import numpy as np
+from priced import elementwise, product
 
 from placer.calibration.measuring.journal import OpObservation, StepObservation
-from placer.pricing.describe import feature_names
 from placer.pricing.framework import BACKWARD, FORWARD
 
 RATES = {"dispatch_seconds": 1e-6, "flops/float32": 5e10, "bytes_per_second": 1e10}
@@ -20,21 +20,15 @@ def made_up_op(random: np.random.Generator) -> OpObservation:
     """An op of the made-up device: a latency, arithmetic and traffic, and an efficiency that varies smoothly."""
     if random.random() < 0.5:
         m, k, n = np.exp(random.uniform(np.log(8), np.log(1024), 3)).tolist()
-        flops, moved = 2 * m * k * n, 4 * (m * k + k * n + m * n)
-        sizes = (1.0, m, n, k, m * k, k * n, m * n, min(m, n, k), 1e6, 1.0, 0.0, 0.0)
-        features = (flops, moved, *sizes, *(0.0,) * 10)
-        seconds = (4e-6 + flops / 3e10 + moved / 2e10) * (1 + 0.5 * math.exp(-m / 100))
-        family, op = "matmul", "aten::mm"
+        work = product(m, n, k)
+        seconds = (4e-6 + work.flops / 3e10 + work.bytes / 2e10) * (1 + 0.5 * math.exp(-m / 100))
     else:
         numel = float(np.exp(random.uniform(np.log(64), np.log(1 << 20))))
-        flops, moved = numel, 12 * numel
-        features = (flops, moved, numel, moved, numel, numel, 1e6, 1.0, 0.0, 0.0, *(0.0,) * 8)
-        op = str(random.choice(["aten::add", "aten::exp"]))
+        moved, op = 12 * numel, str(random.choice(["aten::add", "aten::exp"]))
         seconds = (2e-6 + moved / 8e9) * (2.0 if op == "aten::exp" else 1.0)
-        family = "elementwise"
-    assert len(features) == 2 + len(feature_names(family))
-    measured = seconds * math.exp(random.normal(0, NOISE))
-    return OpObservation(family, op, "float32", features, measured, 0.0, 0.02, int(random.integers(1, 4)))
+        work = elementwise(op, numel, moved)
+    measured, count = seconds * math.exp(random.normal(0, NOISE)), int(random.integers(1, 4))
+    return OpObservation(work.family, work.op, work.dtype, work.features, measured, 0.0, 0.02, count)
 
 
 def steps(count: int, seed: int) -> list[StepObservation]:

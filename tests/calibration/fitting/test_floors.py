@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from priced import elementwise, product
 
 from placer.calibration.fitting.floors import fit_floor
-from placer.pricing import CONTEXT_SIZES, FAMILIES, Work
-from placer.pricing.describe import CONTEXT_FLAGS
+from placer.pricing import Work
 from placer.pricing.floors import floor_seconds
 from placer.profile import DeviceFit
 
@@ -24,19 +24,12 @@ Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 def copies(n: int, seed: int = 0, op: str = "aten::add") -> list[Work]:
     sizes = np.exp(np.random.default_rng(seed).uniform(np.log(16), np.log(1 << 22), n)).tolist()
-    return [Work("elementwise", op, "float32", s, 12 * s, (s, 12 * s, s, s, 1e6, 1, 0, 0), (0,) * 8) for s in sizes]
+    return [elementwise(op, s, 12 * s) for s in sizes]
 
 
-def products(
-    n: int, seed: int = 0, *, most: int = 2048, dtype: str = "float32", family: str = "matmul", size: int = 4
-) -> list[Work]:
-    sizes = len(FAMILIES[family].sizes) + len(CONTEXT_SIZES) - 4
-    flags = (0.0,) * (len(FAMILIES[family].flags) + len(CONTEXT_FLAGS))
+def products(n: int, seed: int = 0, *, most: int = 2048, dtype: str = "float32", size: int = 4) -> list[Work]:
     shapes = np.exp(np.random.default_rng(seed).uniform(np.log(4), np.log(most), (n, 3))).tolist()
-    return [
-        Work(family, "aten::op", dtype, 2 * m * k * n, size * (m * (k + n) + k * n), (1, m, n, k, *[1] * sizes), flags)
-        for m, n, k in shapes
-    ]
+    return [product(m, n, k, dtype, item_bytes=size) for m, n, k in shapes]
 
 
 def price(works: list[Work], costs: dict[str, float], threads: int = 1) -> Array:
@@ -72,12 +65,12 @@ def test_costs_are_recovered_and_outliers_do_not_bend_them() -> None:
 def test_small_products_alone_cannot_promise_more_than_the_peak() -> None:
     """Latency hides the arithmetic of tiny samples; a large shape must still cost its arithmetic."""
     tiny = products(30, most=8)
-    huge = replace(tiny[0], flops=2e12, bytes=1e6, sizes=(1, 1e4, 1e4, 1e4, *tiny[0].sizes[4:]))
+    huge = replace(product(1e4, 1e4, 1e4), bytes=1e6)
     assert price([huge], fit_floor(tiny, np.full(30, LATENCY), RATES))[0] > 0.5 * 2e12 / 1e11
 
 
 def test_another_machines_costs_hold_what_the_samples_say_nothing_of() -> None:
-    tiny = [replace(work, bytes=work.bytes / work.sizes[0]) for work in copies(30)]  # of a few bytes, all of them
+    tiny = [replace(work, bytes=work.bytes / work.flops) for work in copies(30)]  # of a few bytes, all of them
     known = {"latency": LATENCY / 2, "bytes": 3 * PER_BYTE, "bytes@aten::add": 3 * PER_BYTE, "bytes@aten::rare": 7e-9}
     costs = fit_floor(tiny, np.full(30, LATENCY), RATES, expected=known)
     assert costs["latency@aten::add"] == pytest.approx(LATENCY, rel=0.1)

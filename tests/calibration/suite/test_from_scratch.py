@@ -16,7 +16,7 @@ from placer.calibration.suite.entry import Supervised, own_loss
 from placer.calibration.suite.reference import from_scratch
 from placer.calibration.suite.reference.datasets import one_hot_digits
 from placer.explanation import Explanation
-from placer.pricing.describe import feature_names
+from placer.pricing.describe import fitted_features
 from placer.profile.profile import FamilyFit, Profile
 
 #: What the account reported for the index assignment, and the positions it wrote: 8 images, 10 filters, 13 × 13.
@@ -51,7 +51,7 @@ def test_a_pass_has_torchs_values_and_gradients(ours: Any, torchs: Any, shapes: 
 @pytest.fixture
 def accounts_gpu(handmade_profile: Profile) -> Profile:
     """The accelerator made by hand, on which an index assignment costs as much per position as in the account."""
-    names = ("flops", "bytes", *feature_names("indexing"))
+    names = fitted_features("indexing")
     op = "aten::index_put"
     indexing = FamilyFit(
         feature_names=names, ops=(op,), x=((0.0,) * len(names),), op_index=(0,), y=(0.0,), point_noise=(0.0,),

@@ -1,0 +1,330 @@
+"""The table of ops: well formed, complete by torch's own lists, and nothing is below its physical bound."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import fields
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from priced import device
+from pricing import large_ops
+from pricing.large_ops import LARGE, calls_of, compulsory_bytes
+
+from placer.pricing import FAMILIES, Context, CostModel, Work, describe, describe_step, device_model, table_seconds
+from placer.pricing.amounts import Amounts
+from placer.pricing.floors import STARTING
+from placer.pricing.ops import (
+    ANY_UPDATE,
+    COUNTED,
+    FUNCTIONS,
+    LISTS,
+    NO_ROW,
+    OPS_FILE,
+    QUANTIZED,
+    UPDATE_PREFIX,
+    Op,
+    evaluate,
+    family_of,
+    row_of,
+    table,
+)
+from placer.pricing.prediction import SIGMA
+from placer.pricing.shapes import Loop, Other, Shape
+from placer.profile import find_gpu
+from placer.tracing import OpCall, TensorSpec
+
+
+def call(op: str, *shapes: tuple[int, ...]) -> OpCall:
+    specs = tuple(TensorSpec(shape, tuple(1 for _ in shape), "float32") for shape in shapes)
+    return OpCall(op, specs, specs[:1])
+
+
+# --- its cells ----------------------------------------------------------------------------------------------------
+
+PRICING = OPS_FILE.parent
+with OPS_FILE.open(encoding="utf-8", newline="") as lines:
+    HEAD, *CELLS = csv.reader(lines)
+ROWS = {cells[0]: dict(zip(HEAD, cells, strict=False)) for cells in CELLS}
+with (PRICING / "traits.csv").open(encoding="utf-8", newline="") as lines:
+    TRAITS = {row["trait"]: row["meaning"] for row in csv.DictReader(lines)}
+
+NUMBERS = {
+    "flops", "executed", "executed_start", "passes", "again", "waits", "cycles", "start_cycles", "list_kernels",
+    "list_passes",
+}  # fmt: skip
+FORMULAS = {"units", "starts", "kernels", "loads"}
+#: What an Apple GPU does otherwise: ops that it lacks, and those with a rate or a way to be issued of their own.
+MPS = {"lacking", "cpu", "cat", "arg", "stages", "scatter", "graph"}
+
+
+def test_columns_are_the_fields_of_a_row_and_every_op_stands_once() -> None:
+    assert [field.name for field in fields(Op)] == HEAD
+    assert [cells for cells in CELLS if len(cells) != len(HEAD)] == []
+    assert [name for name, count in Counter(cells[0] for cells in CELLS).items() if count > 1 or not name] == []
+
+
+@pytest.mark.parametrize("column", sorted(NUMBERS))
+def test_numbers_are_not_negative(column: str) -> None:
+    assert [name for name, row in ROWS.items() if row[column] and Fraction(row[column]) < 0] == []
+
+
+def test_words_are_those_that_pricing_knows() -> None:
+    """And each of them is asked for: a word that nobody reads says nothing."""
+    assert {row["family"] for row in ROWS.values()} - {""} <= set(FAMILIES)
+    assert {row["shared"] for row in ROWS.values()} == {"", "no"}
+    assert {word for row in ROWS.values() for word in row["mps"].split()} == MPS
+    assert {trait.partition("=")[0] for row in ROWS.values() for trait in row["traits"].split()} == set(TRAITS)
+    code = "".join(path.read_text(encoding="utf-8") for path in PRICING.rglob("*.py"))
+    assert [word for word in {*TRAITS, *MPS} if f'"{word}"' not in code and f'"{word}=' not in code] == []
+    assert all(TRAITS.values())
+
+
+def test_the_page_on_new_ops_says_what_every_column_is_and_names_rows_to_copy() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "dev" / "new-op.md").read_text(encoding="utf-8")
+    assert [column for column in HEAD if f"`{column}`" not in page] == []
+    _, *rest = page.partition("| your op | copy |")
+    copied = re.findall(r"`(\w+)`", "".join(rest).partition("\n\n")[0])
+    assert len(copied) > 5
+    assert [name for name in copied if name not in ROWS] == []
+
+
+def test_traits_with_a_number_have_one() -> None:
+    with_number = {name for name, meaning in TRAITS.items() if f"`{name}=" in meaning}
+    for row in table():
+        for trait in row.traits:
+            name, _, number = trait.partition("=")
+            assert (name in with_number) == bool(number), (row.op, trait)
+            assert not number or row.number(name) == float(number) > 0.0
+
+
+def test_an_op_that_the_table_says_only_the_family_of_has_no_other_cells() -> None:
+    silent = {"op", "family", "mps", "traits", "source"}
+    said = {row.op: {name for name, cell in ROWS[row.op].items() if cell} - silent for row in table() if not row.kind}
+    assert {name: columns for name, columns in said.items() if columns} == {}
+
+
+def test_what_is_neither_counted_nor_waits_alone_has_units() -> None:
+    others = ("", COUNTED, QUANTIZED, "waits")
+    assert [row.op for row in table() if row.kind not in others and not row.units] == []
+
+
+# --- its formulas -------------------------------------------------------------------------------------------------
+
+#: What a formula is made of, besides names, numbers and calls.
+SYNTAX = (
+    ast.Expression, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Pow, ast.IfExp, ast.Compare,
+    ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.Load,
+)  # fmt: skip
+OF_OPERANDS = {"size", "rank", "elements"}
+CALLED = {"log2", "max", "min", *OF_OPERANDS}
+AMOUNTS = {name for name in dir(Amounts) if not name.startswith("_")} - OF_OPERANDS | {"flops"}
+
+
+def shapes_of(row: Mapping[str, str]) -> tuple[type[Shape], ...]:
+    """The types of shape that calls of an op may have."""
+    return (FAMILIES[row["family"]].shape,) if row["family"] else (Loop, Other)
+
+
+def unknown_in(formula: str, shapes: tuple[type[Shape], ...]) -> list[str]:
+    """What a formula has that none may have."""
+    whole = ast.parse(formula, mode="eval")
+    names = AMOUNTS | set.intersection(*({field.name for field in fields(shape)} for shape in shapes))
+    functions = {id(node.func) for node in ast.walk(whole) if isinstance(node, ast.Call)}
+    found = []
+    for node in ast.walk(whole):
+        if isinstance(node, ast.Name):
+            fine = node.id in (CALLED if id(node) in functions else names)
+        elif isinstance(node, ast.Call):
+            fine = isinstance(node.func, ast.Name) and not node.keywords
+        elif isinstance(node, ast.Constant):
+            fine = type(node.value) in (int, float)
+        elif isinstance(node, ast.UnaryOp):  # the last dimension
+            fine = isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant)
+        else:
+            fine = isinstance(node, (*SYNTAX, ast.USub))
+        if not fine:
+            found.append(ast.unparse(node))
+    return found
+
+
+def test_formulas_are_arithmetic_with_amounts_of_their_ops() -> None:
+    assert set(FUNCTIONS) == CALLED - OF_OPERANDS
+    bad = {
+        (name, row[column]): unknown
+        for name, row in ROWS.items() for column in FORMULAS
+        if row[column] and (unknown := unknown_in(row[column], shapes_of(row)))
+    }  # fmt: skip
+    assert bad == {}
+
+
+#: What is no formula, of any op or of a loop.
+WRONG = (
+    "__import__('os')", "numel.real", "[numel]", "no_such_amount", "2*no_such_amount", "max", "size(0, key=1)",
+    "products", "lambda: 1", "'a'",
+)
+
+
+@pytest.mark.parametrize("formula", WRONG)
+def test_what_is_no_arithmetic_is_found(formula: str) -> None:
+    assert unknown_in(formula, (Loop, Other)) != []
+
+
+@pytest.mark.parametrize("formula", [*WRONG, "numel numel", "size(0)"])
+def test_a_formula_that_does_not_fit_its_op_is_refused(formula: str) -> None:
+    """And so is what would run other code."""
+    operands = call("aten::relu", (4, 4))
+    row = row_of("aten::relu")
+    amounts = Amounts(operands, row, Loop.read(operands, row), 16.0)
+    with pytest.raises(ValueError, match=r"formula|float"):
+        evaluate(formula, amounts, 1.0)
+    assert evaluate("", amounts, 1.0) == 1.0
+    assert evaluate("numel+2*size(0,-1)", amounts, 1.0) == 24.0
+
+
+# --- by torch's own lists -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def database() -> dict[str, Any]:
+    """What ran of the ops that torch tests itself with."""
+    script = Path(__file__).parents[1] / "op_rows.py"
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=250)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_every_op_that_torch_tests_itself_with_is_in_the_table(database: dict[str, Any]) -> None:
+    """None is left out: the rest are views, which move nothing."""
+    assert database["unpriced"] == {}
+    ran = [name for name, ops in database["ran"].items() if ops]
+    assert len(ran) > 0.9 * len(database["ran"]) > 500
+
+
+#: What placer traces as one op under a name of its own: gradients of layers, cells, attention and dropout.
+GRADIENTS = {
+    "dropout_backward", "scaled_dot_product_attention_backward",
+    *(f"{layer}{cell}_backward" for layer in ("lstm", "gru", "rnn_tanh", "rnn_relu") for cell in ("", "_cell")),
+}  # fmt: skip
+
+
+def test_every_row_is_an_op_that_torch_or_placer_has(database: dict[str, Any]) -> None:
+    """A misspelt name would price nothing, and nobody would see. Some ops of torch are made where they first run."""
+    names = {*torch._C._dispatch_get_all_op_names(), *(op for ops in database["ran"].values() for op in ops)}
+    torchs = {name.partition(".")[0] for name in names}
+    gradients = {f"aten::{name}" for name in GRADIENTS}
+    unknown = []
+    for row in table():
+        name = row.op if "::" in row.op else f"aten::{row.op}"
+        optimizer = row.op == ANY_UPDATE or hasattr(torch.optim, row.op.removeprefix(UPDATE_PREFIX))
+        if not {name, f"{name}_"} & (torchs | gradients) and row.op != LISTS and not optimizer:
+            unknown.append(row.op)
+    assert unknown == []
+    assert any(name.startswith(f"aten::{LISTS}") for name in torchs)
+
+
+#: Of torch's list of what MPS lacks: what it lacks only of some sizes, dtypes, layouts or arguments.
+LACKING_IN_PART = {
+    "nn.functional.adaptive_avg_pool1d", "nn.functional.adaptive_avg_pool2d", "nn.functional.interpolate area",
+    "to", "double", "cdouble", "float_power", "sparse.sampled_addmm", "sparse.mm reduce", "linalg.pinv hermitian",
+    "masked.median",
+}  # fmt: skip
+
+
+def test_what_torch_lists_as_lacking_on_mps_is_marked(database: dict[str, Any]) -> None:
+    """By the list of what its tests expect to fail for any dtype."""
+    source = (Path(torch.__file__).parent / "testing" / "_internal" / "common_mps.py").read_text(encoding="utf-8")
+    (listed,) = (
+        node.value for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "UNIMPLEMENTED_XFAILLIST"
+    )  # fmt: skip
+    assert isinstance(listed, ast.Dict)
+    lacking = {
+        key.value for key, value in zip(listed.keys, listed.values, strict=True)
+        if isinstance(key, ast.Constant) and isinstance(value, ast.Constant) and value.value is None
+    }  # fmt: skip
+    names = {name for name in database["ran"] if name.replace(" ", "") in lacking}
+    unmarked = {name for name in names if not {row_of(op).mps for op in database["ran"][name]} & {"lacking", "cpu"}}
+    assert unmarked <= LACKING_IN_PART < names
+
+
+# --- what it says of a call ---------------------------------------------------------------------------------------
+
+ALONE = Context(0, recording=False)
+
+
+@pytest.mark.parametrize("op", ["aten::no_such_op", "mine::relu_of_my_own", "mine::relu", "mine::relu_"])
+def test_an_op_that_is_not_in_the_table_says_so(op: str) -> None:
+    """Also where an op of somebody else has the name of one of PyTorch's."""
+    assert row_of(op) is NO_ROW
+    assert describe(call(op, (4,)), ALONE).effort is None
+
+
+def test_an_op_in_place_has_the_row_of_the_op_unless_it_has_its_own() -> None:
+    assert row_of("aten::add_") is row_of("aten::add") is row_of("aten::add.number")
+    assert row_of("aten::_foreach_add_") is row_of("aten::_foreach_sqrt")
+    assert {row_of(name).op for name in ("optimizer::Adam", "optimizer::Mine")} == {"optimizer::Adam", ANY_UPDATE}
+    assert family_of("aten::relu") is None
+    assert family_of("mine::relu") == "other"
+
+
+def test_a_cpu_takes_the_cycles_of_the_table_for_an_op_that_nobody_sampled() -> None:
+    work = describe(call("aten::kthvalue", (1000, 1000)), ALONE)
+    fit = device()
+    assert work.effort is not None
+    start = fit.rates["dispatch_seconds"]
+    expected = start + work.effort.cycles * start / STARTING
+    (seconds,), (sigma,), (source,) = CostModel(fit).price_works([work])
+    assert seconds == table_seconds(work, fit) == pytest.approx(expected)
+    assert (sigma, source) == (SIGMA["physics"], "physics")
+
+
+@pytest.mark.parametrize("op", ["mine::op", "aten::no_such_op"])
+def test_an_op_without_a_row_is_priced_by_its_bytes_within_a_factor_of_three_and_called_a_guess(op: str) -> None:
+    work = describe(call(op, (1000, 1000)), ALONE)
+    (seconds,), (sigma,), (source,) = CostModel(device()).price_works([work])
+    assert seconds == pytest.approx(1e-6 + 8e6 / 1e10)
+    assert (sigma, source) == (SIGMA["guess"], "guess")
+
+
+# --- its bounds ---------------------------------------------------------------------------------------------------
+
+
+def works_of(name: str) -> list[Work]:
+    """The works of a large op."""
+    step, own = calls_of(name)
+    works = describe_step(step)
+    return [works[number] for number in own]
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_no_large_op_does_less_than_its_bound(name: str) -> None:
+    done = [work.effort for work in works_of(name) if work.effort is not None]
+    assert sum(d.flops for d in done) >= LARGE[name].flops
+    assert sum(d.bytes for d in done) >= large_ops.compulsory_bytes(name)
+    assert sum(d.kernels for d in done) >= LARGE[name].sequence
+
+
+@pytest.mark.parametrize("gpu", ["A100", "T4", "RTX 3090", "H100"])
+def test_no_gpu_of_the_catalog_prices_a_large_op_below_its_bound(gpu: str) -> None:
+    """But for what L2 may hold from one op to the next. A kernel takes a microsecond at the least."""
+    model, sheet = device_model(gpu), find_gpu(gpu)
+    peak = 1e12 * max(sheet.float32_tflops, sheet.tensor_tf32_tflops)
+    below = {}
+    for name, op in LARGE.items():
+        seconds = sum(model.price(works_of(name))[0])
+        from_memory = (compulsory_bytes(name) - 2e6 * sheet.l2_mb) / (1e9 * sheet.bandwidth_gbps)
+        bound = max(op.flops / peak, from_memory, 1e-6 * op.sequence)
+        if seconds < bound:
+            below[name] = seconds / bound
+    assert not below
