@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 #: A call of an op that the table does not have.
 GAMMA_GRADIENT = "torch._standard_gamma_grad(x.abs() + 1.0, x.abs() + 1.0) of 64x64"
 
@@ -23,6 +25,8 @@ sys.exit(main([{with_row!r}, {without!r}]))
 """
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(300)
 def test_ops_are_timed_beside_their_prices_and_what_is_no_op_says_what_is_one() -> None:
     script = RUN.format(wrong=list(WRONG), with_row="torch.sinh(x) of 512x512", without=GAMMA_GRADIENT)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
