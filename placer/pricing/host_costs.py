@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placer.pricing.ops import ANY_UPDATE, row_of, table, updates
+from placer.pricing.ops import ANY_UPDATE, row_of, rows_of_family, updates
 from placer.pricing.shapes import FUSED
 from placer.pricing.timeline import HOST, HOST_KERNEL, HOST_UPDATE
 
@@ -46,11 +46,10 @@ def host_framework(seconds: Mapping[str, float] = COSTS) -> dict[str, float]:
     found = {name: seconds[name] for name in COUNTED}
     found |= {f"{HOST}/{family}": seconds[family] for family in FAMILIES}
     found[HOST] = seconds[ANY_OP]
-    for row in table():
-        if row.family == "recurrent":
-            name = f"aten::{row.op}"
-            found[f"{HOST}/{name}"] = seconds[RECURRENT_BACKWARD if row.backward else RECURRENT]
-            found[f"{HOST_KERNEL}/{name}"] = seconds[RECURRENT_KERNEL]
+    for row in rows_of_family("recurrent"):
+        name = f"aten::{row.op}"
+        found[f"{HOST}/{name}"] = seconds[RECURRENT_BACKWARD if row.backward else RECURRENT]
+        found[f"{HOST_KERNEL}/{name}"] = seconds[RECURRENT_KERNEL]
     found[f"{HOST_UPDATE}/{ANY_UPDATE}"] = seconds[UPDATE]
     for update in (row_of(ANY_UPDATE), *updates()):
         found[f"{HOST}/{update.op}"] = update.list_kernels * seconds[UPDATED_BY_OP]

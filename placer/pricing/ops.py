@@ -58,7 +58,7 @@ class Op:
         shared: whether the cores of a CPU share it.
         list_kernels, list_passes: of an update, its ops over the list of all tensors and their passes over memory.
         mps: how it differs on an Apple GPU.
-        traits: what else pricing asks for; docs/dev/new-op.md has the words.
+        traits: what else pricing asks for; ``traits.csv`` has the words.
         typical: of one op of each kind, a call that stands for it in records of single ops.
         source: where what is not obvious was read or measured.
     """
@@ -194,9 +194,17 @@ def kind_of(label: str) -> str:
     return row_of(f"{space}::{name.partition('/')[0].partition(':')[0]}").kind
 
 
+@cache
+def rows_of_family(family: str) -> tuple[Op, ...]:
+    """The rows of a family. No other row is read: hundreds of GPUs ask for two families of them."""
+    column = _cells()[HEAD].index("family")
+    return tuple(_row(name) for name, cells in _cells().items() if cells[column] == family)
+
+
 def updates() -> list[Op]:
     """The rows of optimizers that update all tensors together, op by op over their list."""
-    return [row for row in table() if row.op.startswith(UPDATE_PREFIX) and not row.traits & {"alone", "no_lists"}]
+    rows = rows_of_family(ANY_UPDATE)
+    return [row for row in rows if row.op.startswith(UPDATE_PREFIX) and not row.traits & {"alone", "no_lists"}]
 
 
 @cache

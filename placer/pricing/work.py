@@ -78,8 +78,8 @@ class Work:
     @property
     def features(self) -> tuple[float, ...]:
         """FLOPs, bytes, the sizes of its shape and place, then their flags: see ``describe.feature_names``."""
-        own, sizes = features(self.shape), len(size_names(type(self.shape)))
-        return self.flops, self.bytes, *own[:sizes], *self.place[:4], *own[sizes:], *self.place[4:]
+        own, sizes, of_place = features(self.shape), len(size_names(type(self.shape))), len(PLACE_SIZES)
+        return self.flops, self.bytes, *own[:sizes], *self.place[:of_place], *own[sizes:], *self.place[of_place:]
 
     @property
     def updated_alone(self) -> bool:

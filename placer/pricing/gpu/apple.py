@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from placer.pricing.families import FAMILIES
 from placer.pricing.floors import has_physics
 from placer.pricing.gpu.physics import COLUMNS, Row, rows_of
-from placer.pricing.ops import row_of, table, updates
+from placer.pricing.ops import row_of, rows_of_family, updates
 from placer.pricing.prediction import SIGMA, SOURCES, Provenance, Source, weakest
 from placer.pricing.shapes import OrderedRows, Recurrent, Rows, Update
 from placer.pricing.timeline import HOST_TIME_STEP
@@ -105,8 +105,8 @@ def mps_host(sheet: DataSheet) -> tuple[dict[str, float], dict[str, float]]:
         issue[update.op] = _KERNEL * float(update.kernels)
         issue[f"{update.op}.fused"] = _KERNEL
     framework = {f"host/{name}": scale * seconds for name, seconds in issue.items()}
-    for row in table():
-        if row.family == "recurrent" and "onednn" not in row.traits:
+    for row in rows_of_family("recurrent"):
+        if "onednn" not in row.traits:
             seconds = (_RNN if "plain" in row.traits else _GRU) * (_BACKWARD if row.backward else 1.0)
             what = "host" if "cell" in row.traits else HOST_TIME_STEP
             framework[f"{what}/aten::{row.op}"] = scale * seconds

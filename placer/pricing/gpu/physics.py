@@ -64,7 +64,8 @@ def rows_of(work: Work) -> tuple[Row, ...]:
         flops, moved, kernels = work.effort.flops, work.effort.bytes, work.effort.kernels
     columns: Sequence[float] = shape.walk
     if kind != "memory":
-        columns = [work.row.backward if name == "backward" else getattr(shape, name) for name in COLUMNS[kind][4:]]
+        names = COLUMNS[kind][len(_ALL) :]
+        columns = [work.row.backward if name == "backward" else getattr(shape, name) for name in names]
     return (Row(kind, label_of(work), dtype, (flops, moved, kernels, work.loads, *map(float, columns))),)
 
 
