@@ -1,7 +1,7 @@
 """Measures a machine, once: what its ops cost becomes a profile that prices any workload.
 
 The names below are for the command line and ``placer.calibrate``. They are loaded on first use, since fitting brings
-scipy.
+scikit-learn.
 """
 
 from __future__ import annotations

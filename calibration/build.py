@@ -21,8 +21,8 @@ from placer.errors import CalibrationError
 from placer.pricing import LONG_STEPS, MANY_TURNS
 from placer.profile import DeviceFit, Profile, Sample
 
-#: Samples kept in the profile per family, device and number of threads.
-KEPT_SAMPLES = 400
+#: Samples kept in the profile per family, device and number of threads: the corners of what was measured.
+KEPT_SAMPLES = 16
 #: Standard deviations between the first and the ninth tenth of a normal distribution, and the factor from which on it
 #: is told that the machine's speed varies.
 TENTHS, NOTABLE = 2.563, 1.5
@@ -30,18 +30,14 @@ TENTHS, NOTABLE = 2.563, 1.5
 WAITED_FOR = "torch's profiler shows none of its kernels, so every op was timed by waiting for it, which is coarser"
 
 
-def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, unaided: bool) -> Profile:
-    """The profile of what ``journal`` holds; raises CalibrationError where that is too little.
-
-    ``unaided``: the shipped profiles are not built upon.
-    """
+def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool) -> Profile:
+    """The profile of what ``journal`` holds; raises CalibrationError where that is too little."""
     fits: list[DeviceFit] = []
     samples: list[Sample] = []
     spreads: list[float] = []
     lacking: list[str] = []
     contradicted: list[str] = []
-    chosen = fitting.ChosenHyperparameters()
-    known = () if unaided else fitting.shipped_references()
+    known = fitting.shipped_references()
     # Of a CPU's numbers of threads one comes first: what several take follows from it.
     for (device, threads), rates in sorted(journal.rates.items(), key=lambda item: (item[0][0] != "cpu", item[0])):
         observations = journal.of(device, threads)
@@ -58,18 +54,15 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
                 fits.append(replace(core, interval=fit.interval))
         else:
             step_seconds = journal.seconds[device, threads] / len(observations)
-            candidates = fitting.expectations(known, device, threads, fingerprint)
-            expected = fitting.of_nearest_pace(candidates, observations, step_seconds)
             if device == "cpu":
+                candidates = fitting.expectations(known, device, threads, fingerprint)
                 fit = fitting.fit_device(
-                    observations, rates, device=device, threads=threads, chosen=chosen, expected=expected,
-                    step_seconds=step_seconds,
+                    observations, rates, threads=threads, step_seconds=step_seconds,
+                    expected=fitting.of_nearest_pace(candidates, observations, step_seconds),
                 )  # fmt: skip
             else:
                 gpu = fitting.catalog_gpu(fingerprint, device)
-                fit = fitting.fit_accelerator(
-                    observations, rates, device=device, threads=threads, expected=expected, gpu=gpu
-                )
+                fit = fitting.fit_accelerator(observations, rates, device=device, threads=threads, gpu=gpu)
                 contradicted += fitting.contradictions(observations, device, gpu) if gpu else ()
         fits.append(fit)
         samples += fitting.samples(observations, most=KEPT_SAMPLES)

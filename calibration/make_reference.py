@@ -53,7 +53,7 @@ def profile_of(folder: Path) -> Profile:
     with tempfile.TemporaryDirectory() as scratch:
         together = Journal(Path(scratch) / "all.journal", fingerprint)
         _join(sessions, together)
-        return replace(build(together, fingerprint, interrupted=False, unaided=True), samples=())
+        return replace(build(together, fingerprint, interrupted=False), samples=())
 
 
 def _sessions(folder: Path, fingerprint: dict[str, object]) -> list[Journal]:

@@ -12,7 +12,7 @@ import numpy as np
 from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.benchmarks.probe import Accelerator, Limit, Probe, log_uniform
 from placer.calibration.measuring.journal import StepObservation
-from placer.pricing import roofline_seconds
+from placer.pricing import bounds
 from placer.profile import DeviceFit
 
 #: Share of the peak rates that a step of random ops reaches, roughly: it turns seconds into a limit on work.
@@ -89,7 +89,7 @@ class Planner:
         for op in observation.ops:
             own = op.family in (family, "convolution_backward", "softmax", "fourier")
             if op.seconds and (own or family == "network"):
-                state.residuals.append(math.log(op.seconds / roofline_seconds(op.work(), self._roofline)))
+                state.residuals.append(math.log(op.seconds / bounds(op.work(), self._roofline).seconds))
         if len(state.residuals) > 3:
             state.varies = float(np.std(state.residuals))
 

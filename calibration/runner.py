@@ -25,7 +25,7 @@ from placer.calibration.measuring.timing import Clock
 from placer.calibration.probing import RATES_SHARE, Target, measure, one_of_each, shared_out, start, targets
 from placer.calibration.progress import Progress
 from placer.errors import CalibrationError, ProfileError
-from placer.pricing import foreign_family
+from placer.pricing import is_current
 from placer.profile import Profile
 
 #: Seconds of a default and of a quick calibration, fitting included.
@@ -42,7 +42,6 @@ def calibrate(
     progress: bool | Progress = True,
     path: str | PathLike[str] | None = None,
     quick: bool = False,
-    unaided: bool = False,
     clock: Clock = time.perf_counter,
 ) -> Profile:
     """Measure this machine for about ``budget`` seconds, fit the cost model and save the profile.
@@ -50,8 +49,8 @@ def calibrate(
     An interrupted run (Ctrl-C, a crash) is resumed: what it measured counts. A complete profile of this very machine
     and budget is returned as it is. ``devices`` None takes the CPU and every accelerator found; of accelerators that
     are equal in name and memory the first one is measured. One that cannot be used is left out, with the reason in the
-    profile. The shipped profile of a similar machine is built upon, unless ``unaided``. ``clock`` times the
-    accelerators and the budget.
+    profile. What is known of similar machines is built upon. ``clock`` times the accelerators and the
+    budget.
 
     Raises ValueError for an impossible budget or device, CalibrationError where nothing could be measured, ProfileError
     where the file that ``path`` names is no profile.
@@ -90,7 +89,7 @@ def calibrate(
             if fingerprint["accelerators"]:  # a context tells which of the driver's devices is which of torch's
                 fingerprint = {**fingerprint, "accelerators": machine.describe_accelerators()}
             shown.finish("fitting the cost model", budget * FIT_SHARE)
-            result = build(journal, fingerprint, interrupted, unaided)
+            result = build(journal, fingerprint, interrupted)
         profile.save(result, target_path)
         shown.note(f"profile written to {target_path}")
         if not interrupted:
@@ -159,7 +158,7 @@ def finished(
         found = profile.load(path)
     except ProfileError:
         return None
-    current = all(foreign_family(fit) is None for fit in found.fits)
+    current = all(map(is_current, found.fits))
     same = current and not profile.stale_fields(found, fingerprint)
     covers = set(devices) <= set(found.devices())
     # A budget up to a tenth larger than that of the last run counts as the same.

@@ -154,7 +154,7 @@ def _details(fit: DeviceFit) -> Iterator[Row]:
         return
     taken = sum(family.measured for family in fit.families.values())
     built_on = f", built on what {fit.reference} knows" if fit.reference else ""
-    yield "cost model", f"{len(fit.families)} op families fitted on {taken:,} samples{built_on}"
+    yield "cost model", f"{len(fit.families)} op families adapted by {taken:,} samples{built_on}"
     if fit.families:
         yield "samples", ", ".join(f"{name} {family.measured:,}" for name, family in fit.families.items())
     own = {name: value for name, value in fit.framework.items() if value > 0}

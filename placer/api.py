@@ -334,7 +334,7 @@ def calibrate(
     names = check_devices(devices)
     if names is not None:
         check_available(names)
-    # By name: calibration stands above this module, and brings scipy.
+    # By name: calibration stands above this module, and brings scikit-learn.
     run: Callable[..., Profile] = importlib.import_module("placer.calibration").calibrate
     return run(budget=float(budget), devices=names, progress=progress, path=path)
 

@@ -25,7 +25,7 @@ TREE = ROOT / "build" / "tree"
 TESTS = ("tests/test_promises.py", "tests/test_patterns.py", "tests/test_api.py")
 TEST_TOOLS = ("expecttest", "hypothesis", "pytest", "pytest-randomly", "pytest-timeout")
 #: What the page tells of each environment.
-SHOWN = ("torch", "numpy", "msgspec", "click", "scipy")
+SHOWN = ("torch", "numpy", "msgspec", "click", "scikit-learn")
 NETWORK = ("calibration/suite/conv1d.py:Conv1dRegressor", "--batch", "32,84")
 HEAD = "| versions | installed | tests | calibration and explanation | day |\n|---|---|---|---|---|\n"
 

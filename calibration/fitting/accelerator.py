@@ -15,14 +15,10 @@ from typing import Any
 import numpy as np
 
 from placer.calibration.benchmarks.fixed import PACE
-from placer.calibration.fitting.device import (
-    ChosenHyperparameters,
-    fit_ops,
-    least_base,
-    op_seconds,
-)
-from placer.calibration.fitting.moments import Moments
-from placer.calibration.fitting.transfer import Expectation
+from placer.calibration.fitting.adapt import OTHER_CLASS, Prior, adapt
+from placer.calibration.fitting.framework import op_seconds
+from placer.calibration.fitting.interval import least_base
+from placer.calibration.fitting.samples import ops_by_family
 from placer.calibration.measuring.journal import StepObservation
 from placer.errors import UnknownGPU
 from placer.pricing import (
@@ -39,6 +35,7 @@ from placer.pricing import (
     issued_as,
     waits_for_device,
 )
+from placer.pricing.gpu import edition as gpu_edition
 from placer.profile import DeviceFit, reported_gpu
 
 #: A step whose kernels take less than this share of it, by their prices, is its host's; and the least share of it that
@@ -56,6 +53,8 @@ PUT_DOWN_TO_MOMENT = 0.12
 #: Standard deviation of log(seconds) of a network's step around its costs at the pace of its moment, at the least. With
 #: it nine in ten cells of the records lie in the interval, each record and network left out of the costs.
 OF_STEP = 0.2
+#: How far a GPU's ops are from what is known of its model.
+OF_ITS_MODEL = Prior(0.0, 0.25, 0.25)
 
 
 def kernel_counts(observations: Sequence[StepObservation]) -> dict[str, float]:
@@ -153,18 +152,17 @@ def launch_and_wait(fit: DeviceFit) -> float:
 
 
 def fit_accelerator(
-    observations: Sequence[StepObservation], rates: Mapping[str, float], *, device: str, threads: int,
-    expected: Expectation | None = None, gpu: str = "",
-) -> DeviceFit:  # fmt: skip
-    """All numbers of one accelerator; ``expected`` is what another machine's knows.
+    observations: Sequence[StepObservation], rates: Mapping[str, float], *, device: str, threads: int, gpu: str = ""
+) -> DeviceFit:
+    """All numbers of one accelerator.
 
     ``framework`` holds what issuing an op and all between the ops take the host (``host_costs.host_framework``), and
-    ``kernels/<op>``, the kernels that a call runs in. ``gpu`` is what the catalog calls the accelerator: it prices
-    families without own samples.
+    ``kernels/<op>``, the kernels that a call runs in. ``gpu`` is what the catalog calls the accelerator: what others
+    published of it, and of others, is what its ops are compared with; else what its rates allow.
     """
-    reference = expected.name if expected is not None else ""
-    empty = DeviceFit(device, threads, with_copies(rates), {}, {}, {}, reference=reference, gpu=gpu)
-    found, _ = fit_ops(observations, empty, ChosenHyperparameters(), expected, Moments())
+    empty = DeviceFit(device, threads, with_copies(rates), {}, {}, {}, gpu=gpu, edition=gpu_edition() if gpu else 0)
+    families = adapt(empty, ops_by_family(observations), 0.0, 0.0, OF_ITS_MODEL if gpu else OTHER_CLASS)
+    found = replace(empty, families={name: family for name, family in families.items() if name != "view"})
     usual = gpu_profile(gpu).fits[0].framework if gpu else host_framework()
     pace = host_pace(observations, found, usual)
     return replace(

@@ -13,17 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from placer.calibration.fitting.device import predict_step
-from placer.calibration.fitting.transfer import Expectation
+from placer.calibration.fitting.interval import predict_step
+from placer.calibration.fitting.nearest import Expectation
 from placer.calibration.measuring.journal import StepObservation
-from placer.pricing import Z90, CostModel, CpuSpeeds, scaled_fit
+from placer.pricing import Z90, CostModel, starting
 from placer.profile import THREAD_SECONDS, Cores, DeviceFit, on_cores
 
 #: Numbers of threads up to which each is measured and fitted as such.
 FEW_THREADS = 2
-#: p cores multiply p to this power times as fast as one, and copy: 9.4 and 9.2 times as fast on 16 hardware threads,
-#: two of a core (calibration/records/nvidia-h200-16-core-second/thread_ops.jsonl.xz). For where one was not measured.
-SCALING = 0.8
 #: Seconds to start a region on two threads, and the power of the logarithm of their number that it grows with (the same
 #: record). For where it was not measured.
 REGION, REGION_POWER = 1.73e-6, 0.82
@@ -49,20 +46,17 @@ def core_of_steps(
 ) -> DeviceFit:
     """One core of a machine on which nothing ran on one thread: that of another (``known``), at this one's pace.
 
-    The pace is found by steps on so many ``threads``: half of them are faster, half slower than predicted.
+    Ops and all between them start at the pace. What they do once they have started, a core does as ``known`` says. The
+    pace is found by steps on so many ``threads``: half of them are faster, half slower than predicted.
     """
 
     def core(pace: float) -> DeviceFit:
-        flops, moved = (rates[name] / threads**SCALING for name in ("flops/float32", "bytes_per_second"))
-        dispatch = pace * known.fit.rates["dispatch_seconds"]
-        fit = scaled_fit(known.fit, CpuSpeeds(dispatch, flops, moved, flops, moved))
-        families = {name: replace(family, measured=0) for name, family in fit.families.items()}
-        return replace(fit, families=families, reference=known.name)
+        return starting(known.fit, pace * known.fit.rates["dispatch_seconds"])
 
     def slower(pace: float) -> bool:
         return float(np.median(_ratios(observations, _all_cores(core(pace), rates, threads)))) > 0.0
 
-    return core(_crossing(slower, *PACES))
+    return replace(core(_crossing(slower, *PACES)), reference=known.name)
 
 
 def _interval(core: DeviceFit) -> dict[str, float]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.calibration.measuring.recording import RecorderCost
 from placer.calibration.measuring.timing import Phases
-from placer.pricing import Work, describe_step, fitted_features, framework_counts
+from placer.pricing import Work, describe_step, feature_names, framework_counts
 from placer.tracing import OpCall, Trace
 
 #: What recording an event costs, in costs of the average one. An event nested in an op costs less than any other: ops
@@ -185,7 +185,7 @@ def _gaps(trace: Trace, timing: StepTiming, on_host: Sequence[float], incomplete
 def _observed(work: Work, times: Sequence[tuple[float, float, float]], count: int) -> OpObservation:
     """``times``: (device seconds, host seconds, kernels) of each call; empty where all ``count`` calls were missed."""
     features = work.features
-    assert len(features) == len(fitted_features(work.family))
+    assert len(features) == 2 + len(feature_names(work.family))
     if not times:
         return OpObservation(
             work.family, work.op, work.dtype, features, None, 0.0, 0.0, count, effort=work.effort, loads=work.loads

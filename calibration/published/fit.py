@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import sys
@@ -14,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from placer.calibration.published.samples import Sample, Table, op_samples, problem_samples, step_samples
 from placer.calibration.published.table import read_ops, read_problems, read_steps
 from placer.calibration.published.training import EPOCHS, Net, Scale, Trainer
+from placer.pricing import packed
 from placer.pricing.gpu import FILE, Row, row_name, row_size
 
 #: Where counted steps are kept between runs.
@@ -166,20 +165,16 @@ def _family(label: str) -> str:
 def _numbers(net: Net, trainer: Trainer, scale: Scale, gpus: set[str], labels: set[str]) -> dict[str, Any]:
     by_gpu, by_label = net.gpu.weight.detach().numpy(), net.label.weight.detach().numpy()
     return {
-        "low": _packed(scale.low),
-        "high": _packed(scale.high),
-        "mean": _packed(scale.mean),
-        "scale": _packed(scale.deviation),
-        "gpus": {name: _packed(by_gpu[i]) for i, name in enumerate(trainer.gpus) if name in gpus},
-        "labels": {name: _packed(by_label[i]) for i, name in enumerate(trainer.labels) if name in labels},
+        "low": packed(scale.low),
+        "high": packed(scale.high),
+        "mean": packed(scale.mean),
+        "scale": packed(scale.deviation),
+        "devices": {name: packed(by_gpu[i]) for i, name in enumerate(trainer.gpus) if name in gpus},
+        "labels": {name: packed(by_label[i]) for i, name in enumerate(trainer.labels) if name in labels},
         "layers": [_layer(layer) for layer in (net.first, net.second, net.last)],
     }
 
 
 def _layer(layer: torch.nn.Linear) -> dict[str, Any]:
     weight = layer.weight.detach().numpy().T
-    return {"rows": weight.shape[0], "weight": _packed(weight), "bias": _packed(layer.bias.detach().numpy())}
-
-
-def _packed(values: NDArray[Any]) -> str:
-    return base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode()
+    return {"rows": weight.shape[0], "weight": packed(weight), "bias": packed(layer.bias.detach().numpy())}

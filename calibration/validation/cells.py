@@ -19,7 +19,7 @@ from placer.calibration.suite import Entry
 from placer.calibration.validation.record import Cell, apart
 from placer.decision import Candidate, Candidates, Question, Traced, answer, traced_step
 from placer.errors import PlacerError
-from placer.pricing import Prediction, describe_step, roofline_seconds
+from placer.pricing import Prediction, bounds, describe_step
 from placer.profile import Profile
 from placer.tracing import trace
 from placer.workload import Data, Workload, make_workload
@@ -150,7 +150,7 @@ def _with_prediction(cell: Cell, traced: Traced, trace_seconds: float, profile: 
     fit = profile.fit(cell.device, cell.threads)
     work = describe_step(traced.parts[0].trace)
     flops = sum(item.flops for item in work)
-    roofline = sum(roofline_seconds(item, fit) for item in work)
+    roofline = sum(bounds(item, fit).seconds for item in work)
     return replace(
         cell, predicted=prediction.step_seconds, low=prediction.low, high=prediction.high, coverage=prediction.coverage,
         flops=flops, one_time_seconds=prediction.one_time_seconds, decision_seconds=seconds, prediction_error=None,

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
+from sklearn.linear_model import LinearRegression
 
 from placer.calibration.fitting.accelerator import (
     LEAST_OF_STEP,
@@ -174,7 +174,8 @@ def _least_absolute(rows: Array, targets: Array) -> Array:
     reweighted = np.ones(len(targets))
     costs: Array = np.zeros(rows.shape[1])
     for _ in range(ROUNDS):
-        costs, _ = nnls(rows * reweighted[:, None], targets * reweighted)
+        none_below_zero = LinearRegression(positive=True, fit_intercept=False)
+        costs = none_below_zero.fit(rows * reweighted[:, None], targets * reweighted).coef_
         errors = np.abs(rows @ costs - targets)
         reweighted = 1.0 / np.sqrt(np.maximum(errors, NEAR) / NEAR)
     return costs

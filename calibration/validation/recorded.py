@@ -32,7 +32,7 @@ PACKED = ".xz"
 #: Fits that are kept of a journal: several checkouts may have a code of their own.
 KEPT_FITS = 4
 #: What a fit depends on beside the code: packages, and the kinds of files of placer.
-_PACKAGES, _SUFFIXES = ("torch", "numpy", "scipy"), (".py", ".csv", ".json")
+_PACKAGES, _SUFFIXES = ("torch", "numpy", "scikit-learn"), (".py", ".csv", ".json")
 
 
 def measurements_of(path: Path) -> Path:
@@ -117,7 +117,7 @@ def _fit(raw: bytes, source: Path) -> Profile:
     with tempfile.TemporaryDirectory() as folder:
         unpacked = Path(folder) / JOURNAL
         unpacked.write_bytes(lines)
-        return build(Journal(unpacked, fingerprint, existing=True), fingerprint, interrupted=False, unaided=False)
+        return build(Journal(unpacked, fingerprint, existing=True), fingerprint, interrupted=False)
 
 
 def _forget_old_fits(newest: Path) -> None:

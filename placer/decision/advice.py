@@ -85,13 +85,8 @@ def substituted(trace: Trace, name: str) -> Trace:
 
 def knows_fused(fit: DeviceFit, optimizer: str) -> bool:
     """Whether the fused form of an optimizer (as traced: ``Adam``) was measured on a device."""
-    family, updated = fit.families.get("optimizer"), UPDATE_PREFIX + optimizer
-    if family is not None and f"{updated}.fused" in family.ops:
-        return True
-    if family is None or "fused" not in family.feature_names or updated not in family.ops:
-        return False
-    column, op = family.feature_names.index("fused"), family.ops.index(updated)
-    return bool(((family.x[:, column] > 0.0) & (family.op_index == op)).any())
+    family = fit.families.get("optimizer")
+    return family is not None and f"{UPDATE_PREFIX}{optimizer}.fused" in family.offsets
 
 
 def with_fused(trace: Trace) -> Trace:

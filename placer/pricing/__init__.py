@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 from placer.pricing import timeline
 from placer.pricing.contention import LONG_STEPS, MANY_TURNS, ONE_TURN, long_share, waiting_doubt, waiting_seconds
 from placer.pricing.copies import FRESH, SIZES, copies_of_steps, copy_seconds
-from placer.pricing.cost_model import CostModel
+from placer.pricing.cost_model import CostModel, is_current
 from placer.pricing.cpu_classes import CLASSES, CpuClass
 from placer.pricing.describe import (
     Context,
     describe,
     describe_step,
     feature_names,
-    fitted_features,
-    foreign_family,
     is_update,
     on_accelerator,
     size_count,
@@ -35,23 +33,9 @@ from placer.pricing.estimate import (
     on_other_cpu,
     on_sheet,
     scaled_fit,
+    starting,
 )
 from placer.pricing.families import FAMILIES
-from placer.pricing.floors import (
-    ARITHMETIC_BY_FLOOR,
-    COMPUTE_PARTS,
-    LOOPS_BY_FLOOR,
-    PUBLISHED,
-    STARTING,
-    compute_parts,
-    cores_of,
-    floor_amounts,
-    floor_parts,
-    peak,
-    roofline_seconds,
-    step_bounds,
-    table_seconds,
-)
 from placer.pricing.framework import (
     BACKWARD,
     FORWARD,
@@ -61,9 +45,22 @@ from placer.pricing.framework import (
     framework_counts,
     framework_seconds,
 )
-from placer.pricing.gaussian_process import covariance, distances, with_weights
 from placer.pricing.host_costs import HOST_WORK, host_framework
+from placer.pricing.many_cores import cut_of, share_of, shared_seconds
+from placer.pricing.networks import CPU_FILE, Network, cpu_document, cpu_edition, cpu_network, packed
 from placer.pricing.ops import COUNTED, NO_ROW, OPS_FILE, QUANTIZED, UPDATE_PREFIX, Effort, Op, family_of, row_of, table
+from placer.pricing.physics import (
+    COMPUTE_PARTS,
+    STARTING,
+    Bounds,
+    bounds,
+    compute_parts,
+    cores_of,
+    cpu_inputs,
+    start_share,
+    step_bounds,
+    table_seconds,
+)
 from placer.pricing.predict import Z90, doubt, predict
 from placer.pricing.prediction import (
     NOT_PREDICTED,
@@ -76,7 +73,7 @@ from placer.pricing.prediction import (
     backed,
     weakest,
 )
-from placer.pricing.shapes import FINE_GRAIN, PER_CORE
+from placer.pricing.shapes import FINE_GRAIN
 from placer.pricing.speeds import CpuSpeeds, beside, small_step_seconds
 from placer.pricing.timeline import (
     KERNELS,
@@ -87,7 +84,7 @@ from placer.pricing.timeline import (
     pause_seconds,
     waits_for_device,
 )
-from placer.pricing.work import VARIANT, Place, Work, inputs_of, op_label
+from placer.pricing.work import VARIANT, Place, Work, inputs_of, known_labels, op_label
 
 if TYPE_CHECKING:
     from placer.pricing.gpu.apple import missing_op
@@ -98,19 +95,19 @@ if TYPE_CHECKING:
 _HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile", "missing_op": "apple"}
 
 __all__ = [
-    "ARITHMETIC_BY_FLOOR", "BACKWARD", "CLASSES", "COMPUTE_PARTS", "COPIED", "COUNTED", "Context", "Cost", "CostModel",
+    "BACKWARD", "Bounds", "CLASSES", "COMPUTE_PARTS", "COPIED", "COUNTED", "CPU_FILE", "Context", "Cost", "CostModel",
     "CpuClass", "CpuSpeeds", "Effort", "FAMILIES", "FINE_GRAIN", "FORWARD", "FRESH", "HOST_DOUBT", "HOST_WORK",
-    "KERNELS", "LEARNT", "LONG_STEPS", "LOOPS_BY_FLOOR", "MANY_TURNS", "NOT_PREDICTED", "NO_ROW", "ONE_TURN",
-    "OPS_FILE", "Op", "PER_CORE", "PUBLISHED", "Place", "Prediction", "PricedTrace", "Provenance", "QUANTIZED",
-    "Residence", "SIZES", "SOURCES", "STARTING", "Source", "Span", "UPDATE", "UPDATE_PREFIX", "VARIANT", "Work", "Z90",
-    "backed", "beside", "compute_parts", "copies_of_steps", "copy_seconds", "cores_of", "counted", "covariance",
-    "describe", "describe_step", "device_model", "distances", "doubt", "estimated_profile", "family_of",
-    "feature_names", "fitted_features", "floor_amounts", "floor_parts", "foreign_family", "framework_counts",
-    "framework_seconds", "gpu", "gpu_profile", "host_framework", "host_seconds", "inputs_of", "is_update", "issued_as",
-    "kernels_of", "long_share", "missing_op", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu",
-    "on_sheet", "op_label", "pause_seconds", "peak", "predict", "roofline_seconds", "row_of", "scaled_fit",
-    "size_count", "small_step_seconds", "step_bounds", "table", "table_seconds", "timeline", "waiting_doubt",
-    "waiting_seconds", "waits_for_device", "weakest", "with_weights", "work_of_features",
+    "KERNELS", "LEARNT", "LONG_STEPS", "MANY_TURNS", "NOT_PREDICTED", "NO_ROW", "Network", "ONE_TURN", "OPS_FILE", "Op",
+    "Place", "Prediction", "PricedTrace", "Provenance", "QUANTIZED", "Residence", "SIZES", "SOURCES", "STARTING",
+    "Source", "Span", "UPDATE", "UPDATE_PREFIX", "VARIANT", "Work", "Z90", "backed", "beside", "bounds",
+    "compute_parts", "copies_of_steps", "copy_seconds", "cores_of", "counted", "cpu_document", "cpu_edition",
+    "cpu_inputs", "cpu_network", "cut_of", "describe", "describe_step", "device_model", "doubt", "estimated_profile",
+    "family_of", "feature_names", "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_framework",
+    "host_seconds", "inputs_of", "is_current", "is_update", "issued_as", "kernels_of", "known_labels", "long_share",
+    "missing_op", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu", "on_sheet", "op_label",
+    "packed", "pause_seconds", "predict", "row_of", "scaled_fit", "share_of", "shared_seconds", "size_count",
+    "small_step_seconds", "start_share", "starting", "step_bounds", "table", "table_seconds", "timeline",
+    "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest", "work_of_features",
 ]  # fmt: skip
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from placer.pricing.families import FAMILIES
-from placer.pricing.floors import evaluates, floor_costs, roofline_parts
 from placer.pricing.framework import framework_counts
 from placer.pricing.ops import row_of
+from placer.pricing.physics import evaluates, op_parts
 from placer.pricing.prediction import Compilation, PricedTrace
 from placer.pricing.shapes import Convolution, Windows
 from placer.pricing.work import Work
@@ -38,8 +38,6 @@ GRAPHS, _GRAPH_LAUNCH = ("reduce-overhead", "max-autotune"), 10e-6
 #: Standard deviation of log(seconds) that compiling adds to a step: the spread of predicted over published speed-ups
 #: (RTX 4090) and over measured ones (one CPU). Nobody published both steps of training or of CUDA graphs on a GPU.
 DOUBT, _NOT_COMPARED = {"cuda": 0.15, "cpu": 0.2}, 0.4
-#: Amounts of an op's floor that stand for starting it.
-_AT_START = frozenset(("latency", "evicted", "first", "reuse_distance", "core_shared"))
 #: Seconds of a Python function (``framework``'s ``python_call``) on the measured CPU: another host takes what was
 #: measured there in proportion, within ``_FARTHEST``.
 REFERENCE_CALL, _FARTHEST = 0.37e-6, 3.0
@@ -216,21 +214,10 @@ def parts_of(work: Work, seconds: float, fit: DeviceFit) -> tuple[float, float, 
     if fit.device != "cpu":
         start = min(work.shape.launches(work) * fit.rates["dispatch_seconds"], seconds)
         return start, 0.0, seconds - start
-    family = fit.families.get(work.family)
-    if family is None:
-        start, arithmetic, traffic = roofline_parts(work, fit)
-    else:
-        costs, _ = floor_costs(work, fit, family.parameters)
-        arithmetic = sum(cost for name, cost in costs.items() if "flops" in name)
-        start = sum(cost for name, cost in costs.items() if name in _AT_START)
-        traffic = sum(costs.values()) - arithmetic - start
-    total = start + arithmetic + traffic
-    if total <= 0.0:
-        return 0.0, 0.0, seconds
-    start, arithmetic = seconds * start / total, seconds * arithmetic / total
+    start, arithmetic, traffic = op_parts(work, seconds, fit)
     if work.family == "elementwise" and not evaluates(work):
-        arithmetic = 0.0
-    return start, arithmetic, seconds - start - arithmetic
+        return start, 0.0, arithmetic + traffic
+    return start, arithmetic, traffic
 
 
 def _channels_last(priced: PricedTrace, model: CostModel, regions: Sequence[str]) -> Sequence[float]:

@@ -1,10 +1,10 @@
-"""Profile -> seconds for an op on a device: a physical floor times a learnt residual.
+"""DeviceFit -> seconds for an op on a device: physics, times what is learnt.
 
-    seconds = (latency + cost x FLOPs + cost x bytes + ...) * exp(residual)
+    log seconds = log physics(work, device) + network(shape, numbers(device), numbers(op)) + offset(device, op)
 
-The floor is in ``floors``, or is what the published knowledge of a GPU expects (``gpu.device_model``); the residual is
-learnt from samples (``gaussian_process``). A family without samples is priced by the published knowledge alone, and
-where there is none by the roofline. The source of a price says so.
+``physics`` and ``networks`` have the first two parts of a CPU, ``gpu.device_model`` those of a GPU; a calibration tells
+numbers and offsets. Ops that no network knows are priced by the table of ops. The source of a price says what it rests
+on.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import numpy as np
 
 from placer.errors import ProfileError
 from placer.lazy import cached_property
-from placer.pricing.describe import describe_step, different_works, foreign_family, on_accelerator
-from placer.pricing.floors import PUBLISHED, floor_parts, has_physics, roofline_seconds, start_share, table_seconds
+from placer.pricing.describe import describe_step, different_works, on_accelerator
 from placer.pricing.framework import framework_counts
-from placer.pricing.gaussian_process import Array, Residual
 from placer.pricing.many_cores import SHARED_SIGMA, cut_of, share_of, shared_seconds
+from placer.pricing.networks import Network, cpu_edition, cpu_network
 from placer.pricing.ops import COUNTED
+from placer.pricing.physics import bounds, cpu_inputs, has_physics, start_share, table_seconds
 from placer.pricing.prediction import SIGMA, PricedTrace, Provenance, Source
 from placer.pricing.shapes import ONE_PIECE
 from placer.pricing.timeline import host_seconds, kernels_of, pause_seconds
 from placer.pricing.unfolded import unfolded, unfolded_seconds
-from placer.pricing.work import Work, inputs_of, known_labels
-from placer.profile import DeviceFit
+from placer.pricing.work import Work, known_labels, op_label
+from placer.profile import DeviceFit, FamilyFit
 from placer.tracing import Trace
 
 if TYPE_CHECKING:
@@ -40,35 +40,27 @@ if TYPE_CHECKING:
 Prices: TypeAlias = tuple[list[float], list[float], list[Source]]
 #: A way to price ops of a family.
 Pricer: TypeAlias = "Callable[[CostModel, Sequence[Work], DeviceFit, str], Prices]"
-#: Standard deviation of log(seconds) of the part of an op that is left to the floor (see ``floors.floor_parts``).
-ARITHMETIC_SIGMA = 0.1
-#: Rates without which there is no physical floor.
+#: Rates without which there are no physics.
 _NEEDED_RATES = ("dispatch_seconds", "flops/float32", "bytes_per_second")
+#: Standard deviation of log(seconds) of an op whose shape is beyond all that a network was fitted to.
+BEYOND = 0.3
 
 
 class CostModel:
-    """Prices op calls on one device at one thread count. Residuals are factorised once and shared by every call."""
+    """Prices op calls on one device at one thread count."""
 
     def __init__(self, fit: DeviceFit) -> None:
-        """Raises ProfileError for a fit without a floor, or of features this version does not describe ops by."""
+        """Raises ProfileError for a fit without physics, or of other networks than this version has."""
         lacking = [name for name in _NEEDED_RATES if not fit.rates.get(name, 0.0) > 0.0]
-        lacking += [f"latency of {name}" for name, family in fit.families.items() if "latency" not in family.parameters]
         if lacking:
             raise ProfileError(
                 f"the profile cannot predict on {fit.device}: it has no {', no '.join(lacking)}; run: placer calibrate"
             )
-        foreign = foreign_family(fit)
-        if foreign is not None:
-            raise ProfileError(
-                f"the profile was fitted by another version of placer (features of {foreign!r} differ): run placer "
-                "calibrate, or load a profile of this version"
-            )
         self.fit = fit
-        built_on = {family.parameters[PUBLISHED] for family in fit.families.values() if PUBLISHED in family.parameters}
-        if built_on and (self._gpu is None or built_on != {self._gpu.edition}):
+        if not is_current(fit):
             raise ProfileError(
-                f"the profile was fitted on other published times of {fit.gpu or 'its GPU'} than this version of "
-                "placer has: run placer calibrate"
+                f"the profile was fitted to other knowledge of {fit.gpu or fit.device} than this version of placer "
+                "has: run placer calibrate"
             )
 
     @cached_property
@@ -86,10 +78,6 @@ class CostModel:
         from placer.pricing.gpu.device_model import device_model
 
         return device_model(self.fit.gpu)
-
-    @cached_property
-    def _residuals(self) -> dict[str, Residual]:
-        return {name: Residual(family) for name, family in self.fit.families.items()}
 
     def price(self, trace: Trace) -> PricedTrace:
         """A price for every call of ``trace``; equal calls are priced once."""
@@ -132,7 +120,7 @@ class CostModel:
         return seconds, sigma, sources
 
     def _price_in_groups(self, works: Sequence[Work], fit: DeviceFit) -> Prices:
-        """``price_works`` with the costs of ``fit``, whatever the cores. Ops that are priced in one way go together."""
+        """``price_works`` with the numbers of ``fit``, whatever the cores. Ops priced in one way go together."""
         groups: dict[tuple[Pricer, str], list[int]] = {}
         for i, work in enumerate(works):
             groups.setdefault(self._pricer_of(work, fit), []).append(i)
@@ -146,27 +134,53 @@ class CostModel:
 
     def _pricer_of(self, work: Work, fit: DeviceFit) -> tuple[Pricer, str]:
         """What prices an op, and the family whose ops are priced together with it; "" for those of all families."""
-        on_cpu, residual = fit.device == "cpu", self._residuals.get(work.family)
-        if work.family == "view" and not on_cpu:
-            return CostModel._free, ""
-        if residual is None and self._gpu is not None:
-            return CostModel._by_published_times, ""
+        if fit.device != "cpu":
+            return (CostModel._free, "") if work.family == "view" else (CostModel._on_accelerator, work.family)
         if unfolded(work, fit.rates):
             return CostModel._by_unfolding, ""
-        # The table of ops has what no sample of the family is of, unless the family counts what such an op does.
+        network = cpu_network(work.family) if work.family in fit.families else None
+        if network is not None and _label(work, network):
+            return CostModel._by_network, work.family
+        # The table has what no network knows, unless the family counts what such an op does.
         counted = work.family == "view" or (work.effort is not None and work.effort.kind == COUNTED)
-        if on_cpu and not counted and (residual is None or residual.op_index(known_labels(work)) < 0):
-            return CostModel._by_table_of_ops, ""
-        return (CostModel._by_roofline, "") if residual is None else (CostModel._by_samples, work.family)
+        return (CostModel._by_bounds if counted else CostModel._by_table_of_ops), ""
 
     def _free(self, works: Sequence[Work], fit: DeviceFit, _: str) -> Prices:
         """Nothing runs on the device."""
         return [0.0] * len(works), [0.0] * len(works), [_measured(fit)] * len(works)
 
-    def _by_published_times(self, works: Sequence[Work], _fit: DeviceFit, _: str) -> Prices:
-        """What is known of the GPU from others' measurements of it, and of others."""
-        assert self._gpu is not None
-        return self._gpu.price(works)
+    def _by_network(self, works: Sequence[Work], fit: DeviceFit, family: str) -> Prices:
+        """Physics, and what ops of the family take beyond them, by the numbers of this device."""
+        network, known = cpu_network(family), fit.families[family]
+        assert network is not None
+        physics, x = cpu_inputs(works, fit)
+        labels = [_label(work, network) for work in works]
+        learnt = network.learnt(x, labels, np.array(known.numbers))
+        offsets = np.array([known.offset(known_labels(work)) for work in works])
+        seconds = physics * np.exp(learnt + offsets)
+        covered = network.covers(x).tolist()
+        sigma = [
+            math.hypot(network.sigma_of(label)[0], known.sigma, 0.0 if inside else BEYOND)
+            for label, inside in zip(labels, covered, strict=True)
+        ]
+        sources: list[Source] = [_measured(fit) if inside else "extrapolated" for inside in covered]
+        return seconds.tolist(), sigma, sources
+
+    def _on_accelerator(self, works: Sequence[Work], fit: DeviceFit, family: str) -> Prices:
+        """What is known of the GPU from others' measurements of it, and how this one differs where it was measured."""
+        described = list(map(on_accelerator, works))
+        if self._gpu is not None:
+            seconds, sigma, sources = self._gpu.price(works)
+        else:
+            seconds, sigma, sources = self._by_bounds(described, fit, family)
+        known = fit.families.get(family)
+        if known is None:
+            return seconds, sigma, sources
+        for i, work in enumerate(described):
+            seconds[i] *= math.exp(known.offset(known_labels(work)))
+            if op_label(work) in known.offsets:
+                sigma[i], sources[i] = known.sigma, _measured(fit)
+        return seconds, sigma, sources
 
     def _by_table_of_ops(self, works: Sequence[Work], fit: DeviceFit, _: str) -> Prices:
         """Cycles or memory traffic."""
@@ -176,36 +190,37 @@ class CostModel:
         """What is known of convolutions without oneDNN."""
         return _unmeasured(works, [unfolded_seconds(work, fit.rates) for work in works])
 
-    def _by_roofline(self, works: Sequence[Work], fit: DeviceFit, _: str) -> Prices:
+    def _by_bounds(self, works: Sequence[Work], fit: DeviceFit, _: str) -> Prices:
         """Peak rates alone."""
-        described = works if fit.device == "cpu" else list(map(on_accelerator, works))
-        return _unmeasured(works, [roofline_seconds(work, fit) for work in described])
+        return _unmeasured(works, [bounds(work, fit).seconds for work in works])
 
-    def _by_samples(self, works: Sequence[Work], fit: DeviceFit, family: str) -> Prices:
-        """A floor, times what samples of the family teach."""
-        residual = self._residuals[family]
-        described = works if fit.device == "cpu" else list(map(on_accelerator, works))
-        x: Array = np.array([inputs_of(work) for work in described])
-        ops = np.array([residual.op_index(known_labels(work)) for work in described])
-        mean, variance = residual.predict(x, ops)
-        covered = residual.covers(x, ops)
-        parameters, usual = residual.fit.parameters, residual.fit.mean
-        if PUBLISHED in parameters and self._gpu is not None:
-            floors = [(floor, 1.0) for floor in self._gpu.price(described)[0]]
-        else:
-            floors = [floor_parts(work, fit, parameters) for work in described]
-        seconds, sigma = [], []
-        sources: list[Source] = []
-        for number, (floor, share) in enumerate(floors):
-            seconds.append(floor * math.exp(usual + share * (mean[number] - usual)))
-            doubt = math.sqrt(variance[number] + residual.fit.noise)
-            sigma.append(math.hypot(share * doubt, (1.0 - share) * ARITHMETIC_SIGMA))
-            sources.append(_measured(fit) if covered[number] else "extrapolated")
-        return seconds, sigma, sources
+
+def is_current(fit: DeviceFit) -> bool:
+    """Whether the numbers of the fit's families belong to the networks of this version."""
+    if not fit.families:
+        return True
+    if fit.device == "cpu":
+        return fit.edition == cpu_edition() and all(_fits(name, family) for name, family in fit.families.items())
+    if not fit.gpu:
+        return True
+    from placer.pricing.gpu.published import edition
+
+    return fit.edition == edition()
+
+
+def _fits(name: str, family: FamilyFit) -> bool:
+    """Whether a family has as many numbers as its network takes."""
+    network = cpu_network(name)
+    return network is None or len(family.numbers) == network.device_numbers
+
+
+def _label(work: Work, network: Network) -> str:
+    """The name that a network knows an op by; "" where it does not."""
+    return next((label for label in known_labels(work) if label in network.labels), "")
 
 
 def _measured(fit: DeviceFit) -> Source:
-    """What a price rests on that samples cover."""
+    """What a price rests on that was measured."""
     return "published" if fit.estimated else "calibrated"
 
 

@@ -1,14 +1,14 @@
 """Kinds of CPU, and what they differ in besides the numbers of their data sheets.
 
-A kind is priced by what one core of a measured machine takes, scaled to the core at hand (``estimate.on_other_cpu``),
-then by how torch shares an op among cores (``many_cores``).
+A core is priced by its physics, by what networks learnt of cores of its kind (``networks``), and by the framework of a
+measured machine (``estimate.on_other_cpu``); several by how torch shares an op among them (``many_cores``).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from placer.profile import THREAD_SECONDS
 
@@ -21,11 +21,10 @@ class CpuClass:
     which a core starts an op. ``reached``: share of a core's peak FLOP/s that large float32 products reach.
     ``register_bytes``: of a vector register. ``region``: seconds to start a loop on several cores, and more for each of
     them. ``scaling``: p threads are p to this power times as fast as one. ``copied``: bytes/s that one core copies
-    between main memory, read and written. ``efficiency``: FLOP/s that ops reach beside large products, over what they
-    reach on the profile's machine, by family (a gradient by that of its op), by kind of the table of ops, or by op
-    (``aten::tanh``); 1 of all others. ``thread_seconds``: to end a thread and make another one, as GNU's OpenMP does
-    (``profile.Cores``). ``unfolds``: torch has no oneDNN for it (see ``unfolded``). Results of ``fresh_from`` bytes and
-    more take memory that the system gives page by page, at ``fresh`` bytes/s to all cores together.
+    between main memory, read and written. ``multiplies``: times ``reached`` that products reach where a unit of their
+    own multiplies. ``thread_seconds``: to end a thread and make another one, as GNU's OpenMP does (``profile.Cores``).
+    ``unfolds``: torch has no oneDNN for it (see ``unfolded``). Results of ``fresh_from`` bytes and more take memory that
+    the system gives page by page, at ``fresh`` bytes/s to all cores together.
     """
 
     profile: str
@@ -35,7 +34,7 @@ class CpuClass:
     region: tuple[float, float]
     scaling: float
     copied: float
-    efficiency: Mapping[str, float] = field(default_factory=dict)
+    multiplies: float = 1.0
     thread_seconds: float = THREAD_SECONDS
     unfolds: bool = False
     fresh_from: float = math.inf
@@ -50,14 +49,11 @@ class CpuClass:
 #: their cores and channels (TristanBilot/mlx-benchmark: concatenations and activations).
 _APPLE = CpuClass(
     profile="amd-epyc-2-core", start_cycles=2000.0, reached=0.6, register_bytes=16, region=(3e-6, 1e-6), scaling=0.85,
-    copied=40e9,
-    efficiency={"reduction": 1.5}, thread_seconds=0.0, unfolds=True, fresh_from=8e6, fresh=20e9,
+    copied=40e9, thread_seconds=0.0, unfolds=True, fresh_from=8e6, fresh=20e9,
 )  # fmt: skip
 #: FLOP/s that Accelerate reaches over those of the cores' vectors, as it multiplies in the matrix unit that each
-#: cluster of cores shares: 1.4 TFLOP/s in large products on an M1 Max, 3.1 on an M1 Ultra, 1.5 on an M4; and of
-#: attention, whose softmax stays with the cores.
-_ACCELERATE, _ATTENTION = 6.5, 2.2
-_BY_ACCELERATE = {**dict.fromkeys(("matmul", "encoder", "linear_algebra"), _ACCELERATE), "attention": _ATTENTION}
+#: cluster of cores shares: 1.4 TFLOP/s in large products on an M1 Max, 3.1 on an M1 Ultra, 1.5 on an M4.
+_ACCELERATE = 6.5
 #: Bytes from which on glibc asks the system for memory of its own and gives it back (``DEFAULT_MMAP_THRESHOLD_MAX``),
 #: and bytes/s of it: results of seven kinds of ops on an i9-10940X (TristanBilot/mlx-benchmark) come at 8 to 12 GB/s,
 #: one of 63 MB on the 16 threads beside an H200 at 22 (``relu`` in its record's journal).
@@ -68,8 +64,7 @@ _MAPPED, _GIVEN = 2.0**25, 13e9
 #: thread_ops.jsonl.xz: softmax and layer norm of few rows), 5 us at 24 (Intel OpenMP) and 44 us at 16 on Graviton4
 #: (libgomp; torch's operator benchmark, ``bitwise_xor`` of 1 and of 262,144 bytes). Starts: backward passes of tiny
 #: tensors in the same benchmark. ``scaling``: products of that record are 7.8 times as fast on 16 hardware threads, two
-#: of a core; networks on 32 cores of a Xeon 8375C 11 to 15 times as fast as on one (torch's dashboards). Arm's
-#: convolutions and functions (no AVX-512 in oneDNN, SLEEF without MKL): the benchmark's, per core.
+#: of a core; networks on 32 cores of a Xeon 8375C 11 to 15 times as fast as on one (torch's dashboards).
 CLASSES: Mapping[str, CpuClass] = {
     "x86-avx512": CpuClass(
         profile="intel-xeon-avx512-2-core", start_cycles=5500.0, reached=0.8, register_bytes=64, region=(1e-6, 0.2e-6),
@@ -82,8 +77,7 @@ CLASSES: Mapping[str, CpuClass] = {
     "arm": CpuClass(
         profile="amd-epyc-avx512-2-core", start_cycles=2600.0, reached=0.8, register_bytes=16, region=(2e-6, 2.8e-6),
         scaling=0.9, copied=20e9,
-        efficiency={"convolution": 0.3, "functions": 0.3, "softmax": 0.3},
     ),
     "apple": _APPLE,
-    "apple-accelerate": replace(_APPLE, efficiency={**_APPLE.efficiency, **_BY_ACCELERATE}),
+    "apple-accelerate": replace(_APPLE, multiplies=_ACCELERATE),
 }  # fmt: skip

@@ -34,7 +34,6 @@ from placer.pricing.work import (
     op_of,
     repeats,
 )
-from placer.profile import DeviceFit
 from placer.tracing import OpCall, Trace, once_per_trace
 
 #: log2 of the bytes up to which an op's code stays in the nearest cache, and of those after which no cache holds it.
@@ -241,16 +240,6 @@ def work_of_features(
     shape = of_features(FAMILIES[family].shape, sizes[:own], flags[: -len(PLACE_FLAGS)])
     place = Place(*sizes[own:], *flags[-len(PLACE_FLAGS) :])
     return Work(family, op, dtype, flops, moved, shape, place, effort, loads)
-
-
-def fitted_features(family: str) -> tuple[str, ...]:
-    """Names of the inputs, in order; () for a family this version does not know."""
-    return ("flops", "bytes", *feature_names(family)) if family in FAMILIES else ()
-
-
-def foreign_family(fit: DeviceFit) -> str | None:
-    """A family that was fitted on other features than this version describes ops by; None where there is none."""
-    return next((name for name, f in fit.families.items() if f.feature_names != fitted_features(name)), None)
 
 
 #: Suffixes that name another kernel on an accelerator too. Rows that are picked by a mask are searched by kernels of

@@ -17,9 +17,9 @@ from typing import Any
 from placer import machine
 from placer.errors import ProfileMissing, UnknownCPU, UnknownGPU
 from placer.pricing.cpu_classes import CLASSES
-from placer.pricing.floors import CYCLE, STARTING
 from placer.pricing.framework import HOST_DOUBT, ISSUE_RATIO
-from placer.pricing.ops import kind_of
+from placer.pricing.networks import cpu_class_families
+from placer.pricing.physics import CYCLE, PRODUCT_RATE, STARTING, cycle_seconds
 from placer.pricing.speed_reading import cpu_speeds
 from placer.pricing.speeds import CpuSpeeds
 from placer.pricing.unfolded import BYTES_PER_CYCLE, CORE_CYCLE, PRODUCTS, UNFOLDED
@@ -31,6 +31,7 @@ from placer.profile import (
     Cores,
     CpuSheet,
     DeviceFit,
+    FamilyFit,
     Profile,
     dissimilarity,
     load,
@@ -43,8 +44,6 @@ from placer.profile import (
     stale_fields,
 )
 
-#: Amounts that are moved memory, besides those called bytes.
-_MOVED = frozenset({"moved", "moved_singly", "renewed", "table", "activations"})
 #: Standard deviation of log(seconds) that a step has because its CPU is another than the measured one; and because it
 #: was measured on one core alone. With these the 90 % interval holds nine in ten
 #: networks of the full suite, over CPUs whose own class was left out (docs/accuracy.md).
@@ -62,17 +61,17 @@ USUAL_CACHE = 48e6
 
 
 def on_other_cpu(
-    profile: Profile, speeds: CpuSpeeds, *, threads: int, efficiency: Mapping[str, float] | None = None,
+    profile: Profile, speeds: CpuSpeeds, *, threads: int, families: Mapping[str, FamilyFit] | None = None,
     cache_bytes: float = USUAL_CACHE, register_bytes: int = WIDE, thread_seconds: float = THREAD_SECONDS,
     unfolding: Mapping[str, float] | None = None, fresh: tuple[float, float] = (math.inf, math.inf),
 ) -> Profile:  # fmt: skip
     """The profile as of a CPU that has these speeds with ``threads`` threads.
 
     Its one fit is that of so many threads, scaled; else that of one thread, scaled to a core, of which ``many_cores``
-    says what several take. ``efficiency``, ``register_bytes`` and ``thread_seconds`` are those of a ``CpuClass``,
-    ``cache_bytes`` what the cores' last cache holds, ``unfolding`` the rates of ``unfolded`` where it unfolds.
-    ``fresh``: from how many bytes on the memory of results is new, and its bytes/s. Raises ProfileError if the profile
-    has no CPU.
+    says what several take. ``families`` are in place of the fit's, ``register_bytes`` and ``thread_seconds`` those of a
+    ``CpuClass``, ``cache_bytes`` what the cores' last cache holds, ``unfolding`` the rates of ``unfolded`` where it
+    unfolds. ``fresh``: from how many bytes on the memory of results is new, and its bytes/s. Raises ProfileError if the
+    profile has no CPU.
     """
     measured = threads in profile.threads("cpu")
     fit = profile.fit("cpu", threads if measured else 1)
@@ -81,7 +80,7 @@ def on_other_cpu(
     )  # fmt: skip
     base = math.hypot(fit.interval.get("base", 0.0), _OTHER_CPU, 0.0 if measured else _SHARED, speeds.doubt)
     scaled = replace(
-        scaled_fit(fit, of_core, efficiency, WIDE / register_bytes), threads=threads,
+        scaled_fit(fit, of_core, WIDE / register_bytes), threads=threads, families=families or fit.families,
         interval={**fit.interval, "base": base, HOST_DOUBT: speeds.doubt}, estimated=True,
         reference=str(profile.fingerprint.get("cpu") or ""),
     )  # fmt: skip
@@ -119,12 +118,12 @@ def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
         cycle_seconds=CYCLE_AT_1_GHZ / (sheet.clock_ghz * 1e9),
     )
     unfolding = {
-        PRODUCTS: kind.efficiency.get("matmul", 1.0) * speeds.flops_per_second,
+        PRODUCTS: kind.multiplies * speeds.flops_per_second,
         UNFOLDED: BYTES_PER_CYCLE * sheet.clock_ghz * 1e9 * threads,
         CORE_CYCLE: 1e-9 / sheet.clock_ghz,
     }
     scaled = on_other_cpu(
-        measured, speeds, threads=threads, efficiency=kind.efficiency, register_bytes=kind.register_bytes,
+        measured, speeds, threads=threads, families=cpu_class_families(sheet.kind), register_bytes=kind.register_bytes,
         unfolding=unfolding if kind.unfolds else None,
         cache_bytes=float(sockets * sheet.l3_bytes + threads * sheet.l2_bytes), thread_seconds=kind.thread_seconds,
         fresh=(kind.fresh_from, kind.fresh),
@@ -133,51 +132,38 @@ def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
         "cpu": sheet.name, "cores": threads, "threads": threads, "accelerators": [],
         "torch": measured.fingerprint["torch"],
     }  # fmt: skip
+    product = {PRODUCT_RATE: kind.multiplies * core} if kind.multiplies > 1.0 else {}
     # How fast a host issues to a GPU is not told by how its kernels start: a class's cycles make it twice too slow.
-    fits = [replace(fit, rates={**fit.rates, ISSUE_RATIO: 1.0}) for fit in scaled.fits]
+    (fit,) = scaled.fits
+    cores = fit.cores and replace(fit.cores, rates={**fit.cores.rates, **product})
+    fits = (replace(fit, rates={**fit.rates, **product, ISSUE_RATIO: 1.0}, cores=cores),)
     note = f"{sheet.name}: a calibrated core of its kind, scaled to its clock, vectors and memory"
     return replace(
-        scaled, fits=tuple(fits), created="", fingerprint=facts, warnings=(note,), seconds=0.0, name=sheet.name
+        scaled, fits=fits, created="", fingerprint=facts, warnings=(note,), seconds=0.0, name=sheet.name
     )
 
 
-def scaled_fit(
-    fit: DeviceFit, speeds: CpuSpeeds, efficiency: Mapping[str, float] | None = None, narrower: float = 1.0
-) -> DeviceFit:
-    """A fit as of a CPU of these speeds, those of all threads. ``narrower`` are its registers, by this factor."""
-    efficiency = efficiency or {}
+def starting(fit: DeviceFit, dispatch_seconds: float) -> DeviceFit:
+    """A fit as of a CPU that starts an op in so many seconds, and takes as many times as long for all between ops."""
+    cycle, slower = cycle_seconds(fit.rates), dispatch_seconds / fit.rates["dispatch_seconds"]
+    rates = {**fit.rates, "dispatch_seconds": dispatch_seconds, CYCLE: cycle}
+    return replace(fit, rates=rates, framework={name: slower * seconds for name, seconds in fit.framework.items()})
+
+
+def scaled_fit(fit: DeviceFit, speeds: CpuSpeeds, narrower: float = 1.0) -> DeviceFit:
+    """A fit as of a CPU of these speeds, those of all threads. ``narrower`` are its registers, by this factor.
+
+    What is known of neither how ops are shared nor of caches lies half way between the two machines.
+    """
     there = fit.rates
-    start = speeds.dispatch_seconds / there["dispatch_seconds"]
     arithmetic = there["flops/float32"] / speeds.flops_per_second
-    memory = math.sqrt(there["bytes_per_second"] / speeds.bytes_per_second)
-    scale = {"start": start, "arithmetic": arithmetic, "memory": memory, "": 1.0}
     rates = {name: rate / arithmetic if name.startswith("flops/") else rate for name, rate in there.items()}
-    rates |= {"bytes_per_second": speeds.bytes_per_second, "dispatch_seconds": speeds.dispatch_seconds}
-    cycle = rates[CYCLE] = speeds.cycle_seconds or speeds.dispatch_seconds / STARTING
-    rates |= {f"{CYCLE}/{kind}": cycle / reached for kind, reached in efficiency.items()}
-    rates |= {f"{CYCLE}/{kind}": narrower * rates.get(f"{CYCLE}/{kind}", cycle) for kind in VECTORISED}
-    families = {}
-    for family, known in fit.families.items():
-        costs = dict(known.parameters)
-        of_family = efficiency.get(family.removesuffix("_backward"), 1.0)
-        for name in costs:
-            amount, _, label = name.partition("@")
-            bound = _bound(amount)
-            costs[name] *= scale[bound]
-            if bound == "arithmetic":
-                costs[name] /= efficiency.get(label) or efficiency.get(kind_of(label), of_family)
-        families[family] = replace(known, parameters=costs)
-    framework = {name: start * seconds for name, seconds in fit.framework.items()}
-    return replace(fit, rates=rates, families=families, framework=framework)
-
-
-def _bound(amount: str) -> str:
-    """Which speed the cost of an amount of a family's floor depends on; "" for what is no cost."""
-    if amount.endswith("_told"):
-        return ""
-    if "flops" in amount:
-        return "arithmetic"
-    return "memory" if "bytes" in amount or amount in _MOVED else "start"
+    rates["bytes_per_second"] = math.sqrt(there["bytes_per_second"] * speeds.bytes_per_second)
+    cycle = speeds.cycle_seconds or speeds.dispatch_seconds / STARTING
+    rates |= {CYCLE: cycle, **{f"{CYCLE}/{kind}": narrower * cycle for kind in VECTORISED}}
+    slower = speeds.dispatch_seconds / there["dispatch_seconds"]
+    rates["dispatch_seconds"] = speeds.dispatch_seconds
+    return replace(fit, rates=rates, framework={name: slower * seconds for name, seconds in fit.framework.items()})
 
 
 def estimated_profile(calibration: Profile | None, why: str, threads: int) -> Profile:

@@ -19,9 +19,9 @@ from placer.pricing.copies import copy_seconds
 from placer.pricing.cost_model import CostModel
 from placer.pricing.device_memory import Residence, available_bytes, memory_elsewhere, needed_bytes
 from placer.pricing.families import FAMILIES
-from placer.pricing.floors import step_bounds
 from placer.pricing.framework import HOST_DOUBT, framework_seconds
 from placer.pricing.ops import row_of
+from placer.pricing.physics import step_bounds
 from placer.pricing.prediction import SOURCES, Prediction, PricedTrace, Provenance, backed
 from placer.pricing.shapes import Convolution
 from placer.profile import DeviceFit, Profile, find_gpu

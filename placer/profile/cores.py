@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 #: Seconds in which a thread ends and another one is made: 13 of them lengthen a small convolution by 0.80 to 0.95 ms on
 #: three machines (calibration.journal.xz of the three records calibration/records/nvidia-*, ``cnn 8ef9383a2c6``).
 THREAD_SECONDS = 65e-6
+#: Sharpness of the bend where threads side by side become as fast as all together.
+TOGETHER = 4.0
 
 
 @dataclass(frozen=True)
@@ -47,27 +49,28 @@ def alone(rates: Mapping[str, float]) -> Cores:
 def cores_at(threads: int, known: Mapping[int, Cores]) -> Cores:
     """The cores at any number of threads, by those ``known``: at one thread and at some others.
 
-    Between two of them numbers follow the logarithm of the number of threads. Beyond the most there are no more cores.
+    Up to the least of them above so many threads, these work side by side until all are as fast as those together. What
+    starts a region, and the pace, lie between those of the two. Beyond the most there are no more cores.
     """
     more = min((count for count in known if count >= threads), default=max(known))
     fewer = max((count for count in known if count <= threads), default=more)
     if fewer >= more:
         return known[more]
     way = math.log(threads / fewer) / math.log(more / fewer)
-    return _between(known[fewer], known[more], way)
+    return _between(known[fewer], known[more], threads / fewer, way)
 
 
-def _between(fewer: Cores, more: Cores, way: float) -> Cores:
-    """Rates and the pace change by factors; what starting a region takes grows with the logarithm of the threads."""
+def _between(fewer: Cores, more: Cores, times: float, way: float) -> Cores:
+    """``times`` as many threads as ``fewer``, ``way`` of the way to ``more`` on the scale of their logarithms."""
 
-    def by_factors(name: str) -> float:
+    def side_by_side(name: str) -> float:
         low, high = getattr(fewer, name), getattr(more, name)
-        return float(low ** (1.0 - way) * high**way)
+        return float(((times * low) ** -TOGETHER + high**-TOGETHER) ** (-1.0 / TOGETHER))
 
     return replace(
         more,
         region_seconds=(1.0 - way) * fewer.region_seconds + way * more.region_seconds,
-        flops_per_second=by_factors("flops_per_second"),
-        bytes_per_second=by_factors("bytes_per_second"),
-        pace=by_factors("pace"),
+        flops_per_second=side_by_side("flops_per_second"),
+        bytes_per_second=side_by_side("bytes_per_second"),
+        pace=fewer.pace ** (1.0 - way) * more.pace**way,
     )

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from placer import machine
 from placer.errors import ProfileError, ProfileStale
@@ -16,7 +13,7 @@ from placer.profile.cores import Cores, alone, cores_at
 
 #: The format, and the oldest that is still read. A reader refuses what it does not know, newer and older with different
 #: errors. What is not read any more was never in a release.
-SCHEMA = OLDEST_SCHEMA = 4
+SCHEMA = OLDEST_SCHEMA = 5
 #: Dissimilarity below which two machines are of the same class.
 SAME_CLASS_WITHIN = 0.05
 #: What makes another CPU, and how dissimilar. Vector instructions decide which kernels run, the vendor how fast caches
@@ -46,52 +43,30 @@ class Sample:
     count: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class FamilyFit:
-    """A Gaussian process on log(seconds / floor) of one op family, as numbers.
+    """What one device's ops of a family take beyond physics and what is learnt of all devices.
 
-    ``x`` is n x d (d named by ``feature_names``, already log-scaled), ``op_index`` n indices into ``ops``, ``y`` n log
-    residuals and ``point_noise`` their n variances, ``length_scales`` d positive numbers; ``op_scale`` is the length
-    scale between different ops. ``mean`` is the prior mean, ``signal`` its variance, and ``noise`` the variance of what
-    features do not tell of an op; ``parameters`` are the constants of the family's physical floor. ``measured`` counts
-    the samples taken on this very machine: a family without any was transferred from another machine. ``weights``
-    are the n numbers that the posterior mean is a sum with; empty, they are solved for when they are needed.
-
-    Whatever sequences are given are kept as read-only arrays, in the precision of the file.
+    Attributes:
+        numbers: what the family's network knows the device by; empty where prices of the device are published.
+        offsets: what is added to log(seconds) of each op that was measured here, by its name; "" of the others.
+        sigma: standard deviation of log(seconds) that a price of the family has because of this device.
+        measured: samples that were taken on this very machine.
     """
 
-    feature_names: tuple[str, ...]
-    ops: tuple[str, ...]
-    x: NDArray[np.floating[Any]]
-    op_index: NDArray[np.int64] | NDArray[np.float64]
-    y: NDArray[np.floating[Any]]
-    point_noise: NDArray[np.floating[Any]]
-    length_scales: tuple[float, ...]
-    op_scale: float
-    mean: float
-    signal: float
-    noise: float
-    parameters: Mapping[str, float]
+    numbers: tuple[float, ...]
+    offsets: Mapping[str, float]
+    sigma: float
     measured: int
-    weights: NDArray[np.floating[Any]] = field(default_factory=lambda: np.empty(0))
 
-    def __post_init__(self) -> None:
-        for name in ("x", "op_index", "y", "point_noise", "weights"):
-            array = np.array(getattr(self, name), dtype=np.int64 if name == "op_index" else np.float32)
-            if name != "x":
-                array = array.reshape(-1)
-            elif not array.size:
-                array = array.reshape(0, len(self.feature_names))
-            array.flags.writeable = False
-            object.__setattr__(self, name, array)
+    def offset(self, labels: Sequence[str]) -> float:
+        """What is added to log(seconds) of an op, by the names that it may be known by, closest first."""
+        return next((self.offsets[label] for label in labels if label in self.offsets), self.offsets.get("", 0.0))
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, FamilyFit):
-            return NotImplemented
-        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
-        return all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in pairs)
-
-    __hash__ = None  # type: ignore[assignment]  # arrays have none
+    def times(self, factor: float) -> FamilyFit:
+        """The family where all its ops take so many times as long."""
+        by = math.log(factor)
+        return replace(self, offsets={name: offset + by for name, offset in {"": 0.0, **self.offsets}.items()})
 
 
 @dataclass(frozen=True)
@@ -118,6 +93,7 @@ class DeviceFit:
     gpu: str = ""
     estimated: bool = False
     cores: Cores | None = None
+    edition: int = 0
 
 
 def on_cores(core: DeviceFit, measured: Sequence[DeviceFit], threads: int) -> DeviceFit:
@@ -136,6 +112,7 @@ def on_cores(core: DeviceFit, measured: Sequence[DeviceFit], threads: int) -> De
         threads=min(threads, nearest.threads),
         rates={**nearest.rates, **flops, "bytes_per_second": of_all.bytes_per_second},
         families=core.families,
+        edition=core.edition,
         framework={name: of_all.pace * seconds for name, seconds in core.framework.items()},
         reference=core.reference,
         cores=replace(of_all, rates=core.rates),

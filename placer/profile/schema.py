@@ -2,8 +2,7 @@
 
 ``msgspec`` checks types, ranges, missing and unknown fields while it reads; what it cannot say is checked after it.
 Samples are tables by (device, threads, family), one row per sample:
-``[op index, seconds, host seconds, spread, count, features...]``. The points of a family's fit are rows of single
-precision, packed as base64: ``[inputs..., op index, log residual, variance]``.
+``[op index, seconds, host seconds, spread, count, features...]``.
 """
 
 from __future__ import annotations
@@ -27,12 +26,11 @@ FORMAT = "placer machine profile"
 #: A profile nests seven deep. The check comes before the parser, whose recursion limit is the caller's to change.
 MAX_DEPTH = 32
 _PIECE = 1 << 20
-#: Points of a family at most, a few times what calibration keeps: pricing takes time and memory for each of them.
-MOST_POINTS = 2000
+#: Largest offset of an op that is read: a factor of 20,000.
+MOST_OFFSET = 10.0
 #: Kernels that one call of an op runs in, at most; their number is stored under such names.
 _MOST_KERNELS, _KERNELS = 1e6, "kernels/"
 _FIXED_COLUMNS = 5  # of a sample row, before its features
-_POINT_COLUMNS = 3  # of a point, after its inputs: op index, log residual, variance
 #: Opening brackets become +1, closing ones -1 (as signed bytes), everything else goes.
 _BRACKETS = bytes.maketrans(b"[{]}", bytes([1, 1, 255, 255]))
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -49,21 +47,10 @@ Whole = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class _Family(Struct, forbid_unknown_fields=True):
-    feature_names: tuple[Line, ...]
-    ops: tuple[Line, ...]
-    length_scales: tuple[Positive, ...]
-    op_scale: Positive
-    mean: float
-    signal: Amount
-    noise: Amount
-    parameters: dict[Line, Amount]
+    numbers: Annotated[tuple[Finite, ...], Meta(max_length=64)]
+    offsets: dict[Line, Annotated[float, Meta(ge=-MOST_OFFSET, le=MOST_OFFSET)]]
+    sigma: Amount
     measured: Whole
-    points: bytes
-    weights: bytes
-
-
-#: What a family has in the file as in memory.
-_SAME = tuple(name for name in _Family.__struct_fields__ if name not in ("points", "weights"))
 
 
 class _Cores(Struct, forbid_unknown_fields=True):
@@ -85,6 +72,7 @@ class _Fit(Struct, forbid_unknown_fields=True, omit_defaults=True):
     reference: Line
     gpu: Line = ""
     cores: _Cores | None = None
+    edition: Whole = 0
 
 
 class _Table(Struct, forbid_unknown_fields=True):
@@ -150,14 +138,13 @@ def _encoded_fit(fit: DeviceFit) -> _Fit:
         cores = _Cores(fit.cores.region_seconds, fit.cores.cache_bytes, fit.cores.thread_seconds, fit.cores.pace)
     return _Fit(
         fit.device, fit.threads, dict(fit.rates), families, dict(fit.framework), dict(fit.interval), fit.reference,
-        fit.gpu, cores,
+        fit.gpu, cores, fit.edition,
     )  # fmt: skip
 
 
 def _encoded_family(family: FamilyFit) -> _Family:
-    points = np.column_stack((family.x, family.op_index, family.y, family.point_noise))
-    same = {name: getattr(family, name) for name in _SAME}
-    return _Family(**same, points=points.astype("<f4").tobytes(), weights=family.weights.astype("<f4").tobytes())
+    offsets = {name: round(offset, 4) for name, offset in family.offsets.items()}
+    return _Family(tuple(round(n, 4) for n in family.numbers), offsets, round(family.sigma, 4), family.measured)
 
 
 def _encoded_samples(samples: Iterable[Sample]) -> list[_Table]:
@@ -278,10 +265,13 @@ def _fit(fit: _Fit, where: str) -> DeviceFit:
     for name, count in fit.framework.items():
         if name.startswith(_KERNELS) and count > _MOST_KERNELS:
             raise ValueError(f"{where}.framework.{name}: no call runs in {count:g} kernels")
-    families = {name: _family(family, f"{where}.families.{name}") for name, family in fit.families.items()}
+    families = {
+        name: FamilyFit(family.numbers, family.offsets, family.sigma, family.measured)
+        for name, family in fit.families.items()
+    }
     return DeviceFit(
         fit.device, fit.threads, fit.rates, families, fit.framework, fit.interval, fit.reference, fit.gpu,
-        cores=_cores(fit, where),
+        cores=_cores(fit, where), edition=fit.edition,
     )  # fmt: skip
 
 
@@ -298,34 +288,6 @@ def _cores(fit: _Fit, where: str) -> Cores | None:
         rates, stored.region_seconds, rates["flops/float32"], rates["bytes_per_second"], stored.cache_bytes,
         stored.thread_seconds, stored.pace,
     )  # fmt: skip
-
-
-def _family(family: _Family, where: str) -> FamilyFit:
-    width = len(family.feature_names)
-    table = _unpacked(family.points, width + _POINT_COLUMNS, f"{where}.points")
-    weights = _unpacked(family.weights, 1, f"{where}.weights")
-    x, op_index, y, point_noise = np.split(table, [width, width + 1, width + 2], axis=1)
-    if len(table) > MOST_POINTS:
-        raise ValueError(f"{where}.points: {len(table)} of them, and at most {MOST_POINTS} are read")
-    if len(weights) not in (0, len(table)):
-        raise ValueError(f"{where}.weights: expected none or one for each of {len(table)} points, not {len(weights)}")
-    if len(family.length_scales) != width:
-        raise ValueError(f"{where}.length_scales: expected {width} numbers, found {len(family.length_scales)}")
-    if not (point_noise >= 0).all():
-        raise ValueError(f"{where}.points: the variance of a point cannot be negative")
-    _check_indices(op_index, f"{where}.points: the op of a point", len(family.ops))
-    same = {name: getattr(family, name) for name in _SAME}
-    return FamilyFit(**same, x=x, op_index=op_index, y=y, point_noise=point_noise, weights=weights)
-
-
-def _unpacked(data: bytes, width: int, where: str) -> Array:
-    """Finite numbers, n x ``width``, of single precision, little-endian and row by row."""
-    if len(data) % (4 * width):
-        raise ValueError(f"{where}: expected rows of {width} packed numbers, found {len(data)} bytes")
-    array = np.frombuffer(data, dtype="<f4").astype(np.float64)
-    if not np.isfinite(array).all():
-        raise ValueError(f"{where}: a number is too large")
-    return array.reshape(-1, width)
 
 
 def _samples(table: _Table, where: str) -> list[Sample]:

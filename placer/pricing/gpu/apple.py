@@ -17,9 +17,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 
 from placer.pricing.families import FAMILIES
-from placer.pricing.floors import has_physics
 from placer.pricing.gpu.physics import COLUMNS, Row, rows_of
 from placer.pricing.ops import row_of, rows_of_family, updates
+from placer.pricing.physics import has_physics
 from placer.pricing.prediction import SIGMA, SOURCES, Provenance, Source, weakest
 from placer.pricing.shapes import OrderedRows, Recurrent, Rows, Update
 from placer.pricing.timeline import HOST_TIME_STEP

@@ -2,26 +2,25 @@
 
     seconds = kernels x launch + physics x exp(learnt), as far as that is believed
 
-The physics are in ``physics``, the learnt part is a small network per kind of kernel (``Network``), fitted by
+The physics are in ``physics``, the learnt part is a small network per kind of kernel (``networks``), fitted by
 ``placer.calibration.published`` to published operator and step times. Without a network the physics stand alone.
 """
 
 from __future__ import annotations
 
-import base64
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
 
 import numpy as np
 
 from placer.lazy import cached_property
 from placer.pricing.families import FAMILIES, Switch
-from placer.pricing.floors import TF32, allows_tf32, has_physics
 from placer.pricing.gpu import published
 from placer.pricing.gpu.apple import AppleModel
-from placer.pricing.gpu.physics import Array, Row, inputs, kernel_seconds, rows_of
+from placer.pricing.gpu.physics import Row, inputs, kernel_seconds, rows_of
+from placer.pricing.networks import Array, Network, read_network
+from placer.pricing.physics import TF32, allows_tf32, has_physics
 from placer.pricing.prediction import SIGMA, SOURCES, Provenance, Source, weakest
 from placer.pricing.work import Work
 from placer.profile import DataSheet, find_gpu, gpus
@@ -34,77 +33,29 @@ LEARNT_FROM = 0.1
 _BY_ROWS: frozenset[Source] = frozenset(("published", "learnt"))
 
 
-@dataclass(frozen=True, eq=False)
-class Network:
-    """The numbers of one kind. ``trust`` says for each label how much of the learnt part is believed, from 0 to 1.
-
-    ``sigma`` are standard deviations of log(seconds) by label, "" for any other: GPU known, GPU unknown.
-    """
-
-    low: Array
-    high: Array
-    mean: Array
-    scale: Array
-    gpus: Mapping[str, Array]
-    labels: Mapping[str, Array]
-    trust: Mapping[str, float]
-    layers: tuple[tuple[Array, Array], ...]
-    sigma: Mapping[str, tuple[float, float]]
-
-    def knows(self, gpu: str) -> bool:
-        """Whether published measurements of this GPU went into the network."""
-        return gpu in self.gpus
-
-    def sigma_of(self, label: str, source: Source) -> float:
-        """The standard deviation of a price that rests on published rows of this GPU, or on those of others."""
-        known, unknown = self.sigma.get(label) or self.sigma[""]
-        return known if source == "published" else unknown
-
-    def evaluate(self, x: Array, labels: Sequence[str], gpu: str) -> tuple[Array, Array]:
-        """(log of measured over physics, standard deviation of what is not believed of it) of n rows, for n x d inputs.
-
-        Inputs outside the range of the published ones are taken at its edge: nothing is extrapolated.
-        """
-        own = self.gpus.get(gpu)
-        zero = np.zeros(len(next(iter(self.gpus.values()))))
-        each = np.stack([self.labels[self._known(label)] for label in labels])
-        z = np.hstack([
-            (np.clip(x, self.low, self.high) - self.mean) / self.scale,
-            np.broadcast_to(own if own is not None else zero, (len(x), len(zero))), each,
-        ])  # fmt: skip
-        for weight, bias in self.layers[:-1]:
-            z = z @ weight + bias
-            z = z / (1.0 + np.exp(-z))
-        weight, bias = self.layers[-1]
-        trust = np.array([self.trust.get(self._known(label), 0.0) for label in labels])
-        learnt = USUAL + trust * ((z @ weight + bias)[:, 0] - USUAL)
-        return learnt, (1.0 - trust) * UNTRIED_SIGMA
-
-    def _known(self, label: str) -> str:
-        """The label itself where it was published, else its family's, else any op's."""
-        family = f"{label.partition(':')[0]}:"
-        return label if label in self.labels else family if family in self.labels else ""
-
-
 @cache
 def networks() -> Mapping[str, Network]:
     """The networks that come with placer, by kind."""
-    return {kind: _network(fields) for kind, fields in published.document().get("networks", {}).items()}
+    return {kind: read_network(fields) for kind, fields in published.document().get("networks", {}).items()}
 
 
-def _network(fields: dict[str, Any]) -> Network:
-    layers = tuple((_array(layer["weight"], layer["rows"]), _array(layer["bias"])) for layer in fields["layers"])
-    return Network(
-        low=_array(fields["low"]), high=_array(fields["high"]), mean=_array(fields["mean"]),
-        scale=_array(fields["scale"]), gpus={k: _array(v) for k, v in fields["gpus"].items()},
-        labels={k: _array(v) for k, v in fields["labels"].items()}, trust=fields["trust"], layers=layers,
-        sigma={label: (each[0], each[1]) for label, each in fields["sigma"].items()},
-    )  # fmt: skip
+def learnt_of(network: Network, x: Array, labels: Sequence[str], gpu: str) -> tuple[Array, Array]:
+    """(log of measured over physics, standard deviation of what is not believed of it) of n rows, for n x d inputs.
+
+    An op that nobody published is priced as its family, a GPU as all of them.
+    """
+    known = [known_label(network, label) for label in labels]
+    numbers = network.devices.get(gpu, np.zeros(network.device_numbers))
+    trust = np.array([network.trust.get(label, 0.0) for label in known])
+    learnt = USUAL + trust * (network.learnt(x, known, numbers) - USUAL)
+    return learnt, (1.0 - trust) * UNTRIED_SIGMA
 
 
-def _array(packed: str, rows: int = 0) -> Array:
-    values = np.frombuffer(base64.b64decode(packed), dtype="<f4").astype(np.float64)
-    return values.reshape(rows, -1) if rows else values
+def known_label(network: Network, label: str) -> str:
+    """The label itself where it was published, else its family's, else any op's."""
+    family = f"{label.partition(':')[0]}:"
+    return label if label in network.labels else family if family in network.labels else ""
+
 
 #: Times its floor that a concatenation takes at the most, as it only copies: networks that saw few of a dtype on other
 #: GPUs say up to eight (docs/dev/findings.md).
@@ -125,7 +76,8 @@ class DeviceModel:
     @cached_property
     def provenance(self) -> Provenance:
         """``published`` where operators or steps were measured on this GPU by others, else ``data sheet``."""
-        return "published" if any(n.knows(self.sheet.name) for n in networks().values()) else "data sheet"
+        known = any(self.sheet.name in network.devices for network in networks().values())
+        return "published" if known else "data sheet"
 
     def price(self, works: Sequence[Work]) -> tuple[list[float], list[float], list[Source]]:
         """Seconds, standard deviation of log(seconds) and source of each work: the weakest of its rows'."""
@@ -158,7 +110,7 @@ class DeviceModel:
     def _is_of_a_kind(self, kind: str) -> bool:
         """Whether rows of the kind were published of any GPU of this maker: others have libraries of their own."""
         sheets = gpus()
-        return any(sheets[name].vendor == self.sheet.vendor for name in networks()[kind].gpus if name in sheets)
+        return any(sheets[name].vendor == self.sheet.vendor for name in networks()[kind].devices if name in sheets)
 
     def price_rows(
         self, kind: str, dtype: str, rows: Sequence[Row], sources: Sequence[Source]
@@ -170,12 +122,13 @@ class DeviceModel:
         if network is None:
             return kernel_seconds(kind, floor, np.zeros(len(rows))), np.array([SIGMA[source] for source in sources])
         labels = [row.label for row in rows]
-        learnt, doubt = network.evaluate(x, labels, self.sheet.name)
+        learnt, doubt = learnt_of(network, x, labels, self.sheet.name)
         most = np.array([_MOST_OF_A_COPY if label == _CONCATENATION else np.inf for label in labels])
-        sigma = [
-            float(np.hypot(network.sigma_of(label, source), each)) if source in _BY_ROWS else SIGMA[source]
-            for label, source, each in zip(labels, sources, doubt.tolist(), strict=True)
-        ]
+        sigma = []
+        for label, source, each in zip(labels, sources, doubt.tolist(), strict=True):
+            of_known, of_others = network.sigma_of(label)
+            by_rows = math.hypot(of_known if source == "published" else of_others, each)
+            sigma.append(by_rows if source in _BY_ROWS else SIGMA[source])
         return kernel_seconds(kind, floor, np.minimum(learnt, np.log(most))), np.array(sigma)
 
     def _dtype(self, row: Row) -> str:

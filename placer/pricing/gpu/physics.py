@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placer.pricing.families import FAMILIES
-from placer.pricing.floors import TF32
+from placer.pricing.physics import TF32
 from placer.pricing.shapes import Convolution, ConvolutionGradient, Product, Recurrent, Update
 from placer.pricing.work import Work, op_of
 from placer.profile import DataSheet

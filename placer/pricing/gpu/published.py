@@ -22,9 +22,9 @@ def document() -> Mapping[str, Any]:
     return found
 
 
-def edition() -> float:
-    """A number that changes whenever the fitted networks do; 0.0 without any."""
-    return float(document().get("edition", 0.0))
+def edition() -> int:
+    """A number that changes whenever the fitted networks do; 0 without any."""
+    return int(document().get("edition", 0))
 
 
 def row_name(row: Row) -> str:

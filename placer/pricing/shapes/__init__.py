@@ -10,7 +10,6 @@ from placer.pricing.shapes.shape import (
     FINE_GRAIN,
     ITEM,
     ONE_PIECE,
-    PER_CORE,
     Cut,
     Shape,
     Walk,
@@ -26,7 +25,7 @@ from placer.pricing.shapes.shape import (
 )
 
 __all__ = [
-    "CORE_CACHE", "FINE_GRAIN", "FUSED", "ITEM", "ONE_PIECE", "PER_CORE", "Attention", "Convolution",
+    "CORE_CACHE", "FINE_GRAIN", "FUSED", "ITEM", "ONE_PIECE", "Attention", "Convolution",
     "ConvolutionGradient", "Cut", "Encoder", "Index", "Loop", "Matrices", "Normalization", "OrderedRows", "Other",
     "Product", "Quantized", "RandomNumbers", "Recurrent", "Reduction", "Rows", "Shape", "Transform", "Update", "View",
     "Walk", "Windows", "cut", "features", "flag_names", "has_true_argument", "is_index", "kernels_of_update", "largest",

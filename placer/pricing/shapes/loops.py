@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,7 +17,6 @@ from placer.pricing.shapes.shape import (
     cut,
     has_true_argument,
     largest,
-    of_busiest,
     operand_bytes,
 )
 
@@ -39,8 +37,6 @@ _LEAST_TRANSPOSED = 60 * 60
 @dataclass(frozen=True, slots=True)
 class Loop(Shape):
     """A loop over all elements of a result."""
-
-    HAD_PIECES: ClassVar[bool] = True
 
     #: Elements of the result.
     numel: float
@@ -80,16 +76,6 @@ class Loop(Shape):
         """Whether so many FLOPs are a polynomial or a table for each element, which takes longer than fetching it."""
         return flops >= _LONG * self.numel > 0
 
-    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        own = {
-            # How often the innermost loop starts again, how often the two innermost do, and elements that are not
-            # adjacent in memory to the one before.
-            "restarts": max(self.numel / max(self.inner, 1.0) - 1.0, 0.0),
-            "blocks": max(self.numel / max(self.block, 1.0) - 1.0, 0.0),
-            "strided": self.strided * self.numel,
-        }
-        return {**own, **of_busiest(self.pieces(work), threads, flops=work.flops, bytes=work.bytes, **own)}
-
     def pieces(self, work: OpWork) -> float:
         """Pieces that the loop over all elements is cut into."""
         if "large" in work.row.traits and self.numel <= LARGE_GRAIN:
@@ -119,11 +105,6 @@ class Loop(Shape):
 class RandomNumbers(Loop):
     """A loop that draws random numbers, or uses some that were drawn."""
 
-    HAD_PIECES: ClassVar[bool] = False
-
-    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        return {}
-
 
 @dataclass(frozen=True, slots=True)
 class Rows(Shape):
@@ -131,7 +112,6 @@ class Rows(Shape):
 
     FLOPS_EACH: ClassVar[float] = 12.0
     SHARED: ClassVar[tuple[str, ...]] = ("numel",)
-    HAD_PIECES: ClassVar[bool] = True
 
     #: Elements, and those of one row, the innermost dimension.
     numel: float
@@ -144,9 +124,6 @@ class Rows(Shape):
         source = max(call.inputs, key=lambda t: t.numel)
         return cls(source.numel, source.shape[-1] if source.shape else 1, not source.contiguous)
 
-    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        return of_busiest(cut(self.numel, FINE_GRAIN), threads, flops=work.flops, bytes=work.bytes)
-
     def cut(self, work: OpWork) -> Cut:
         return Cut(cut(self.numel, FINE_GRAIN), always=self.numel > self.row)
 
@@ -154,12 +131,6 @@ class Rows(Shape):
 @dataclass(frozen=True, slots=True)
 class OrderedRows(Rows):
     """Rows whose elements are brought into an order, or added up one after the other."""
-
-    ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ("compared",)
-    HAD_PIECES: ClassVar[bool] = False
-
-    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        return {"compared": self.numel * math.log2(2.0 + self.row)}
 
     def cut(self, work: OpWork) -> Cut:
         """Rows are never split."""
@@ -172,7 +143,6 @@ class Normalization(Shape):
 
     FLOPS_EACH: ClassVar[float] = 8.0
     SHARED: ClassVar[tuple[str, ...]] = ("numel",)
-    HAD_PIECES: ClassVar[bool] = True
 
     numel: float
     #: Elements of the weight: channels, or the width of a row.
@@ -186,9 +156,6 @@ class Normalization(Shape):
     def read(cls, call: OpCall, op: Op) -> Self:
         source = max(call.inputs, key=lambda t: t.numel)
         return cls(source.numel, _channels(call, source), not source.contiguous, has_true_argument(call))
-
-    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        return of_busiest(self._pieces(work), threads, flops=work.flops, bytes=work.bytes)
 
     def _pieces(self, work: OpWork) -> float:
         """Cores share channels where each has statistics of the whole batch, else rows."""
@@ -218,7 +185,6 @@ def _channels(call: OpCall, source: TensorSpec) -> int:
 class Windows(Shape):
     """Windows of an image that each become one number, or the other way round: pooling and interpolation."""
 
-    ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ("compared",)
     FLOPS_EACH: ClassVar[float] = 1.0
     SHARED: ClassVar[tuple[str, ...]] = ("numel",)
     SHARED_FROM_ONE: ClassVar[tuple[str, ...]] = ("pooled",)
@@ -236,10 +202,6 @@ class Windows(Shape):
         large = max((*call.inputs, *call.outputs), key=lambda t: t.numel)
         small = call.inputs[0] if op.backward else call.outputs[0]
         return cls(large.numel, small.numel, max(large.numel / max(small.numel, 1), 1.0), not large.contiguous)
-
-    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        """Elements of all windows."""
-        return {"compared": self.pooled * self.window}
 
     def cut(self, work: OpWork) -> Cut:
         return Cut(cut(self.numel, FINE_GRAIN), always=True)

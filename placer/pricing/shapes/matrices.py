@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 class Encoder(Shape):
     """A layer of a transformer's encoder as one op."""
 
-    ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ("scores", "activations")
     SHARED: ClassVar[tuple[str, ...]] = ("tokens",)
 
     #: Tokens of all sequences, and of one.
@@ -46,9 +45,6 @@ class Encoder(Shape):
         """The layer's products, and those of its attention."""
         return 2.0 * self.tokens * self.weights + 4.0 * self.tokens * self.length * self.width
 
-    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        return {"scores": self.tokens * self.length * self.heads, "activations": self.tokens * self.width}
-
     def cut(self, work: OpWork) -> Cut:
         return Cut(pieces_of_products(work.flops))
 
@@ -56,8 +52,6 @@ class Encoder(Shape):
 @dataclass(frozen=True, slots=True)
 class Matrices(Shape):
     """Matrices that are factorised, solved with or inverted; or vectors between which distances are taken."""
-
-    ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ("squares", "matrices")
 
     #: Matrices.
     batch: float
@@ -80,10 +74,6 @@ class Matrices(Shape):
     def flops(self) -> float:
         """For a square matrix that is its cube, up to a constant of each op."""
         return 2.0 * self.batch * self.rows * self.columns * self.inner
-
-    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        """Elements of all matrices, and the matrices of the batch, which are factorised one after the other."""
-        return {"squares": self.batch * self.rows * self.columns, "matrices": self.batch}
 
     def cut(self, work: OpWork) -> Cut:
         return Cut(max(math.sqrt(work.flops / PRODUCT_GRAIN), 1.0))

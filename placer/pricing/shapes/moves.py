@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from placer.pricing.shapes.shape import GRAIN, ITEM, ONE_PIECE, Cut, OpWork, Shape, Walk, cut, is_index, largest
+from placer.pricing.shapes.shape import ITEM, ONE_PIECE, Cut, OpWork, Shape, Walk, cut, is_index, largest
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -68,7 +68,6 @@ class Other(Shape):
 class Index(Shape):
     """Rows or elements that are read or written by number."""
 
-    ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ("moved", "moved_singly", "renewed", "table", "indices")
     SHARED: ClassVar[tuple[str, ...]] = ("moved", "indices")
 
     #: Elements read or written by index, and elements of the table.
@@ -103,24 +102,6 @@ class Index(Shape):
 
     def traffic(self, call: OpCall) -> float:
         return self.bytes
-
-    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        # Elements that a number overwrites take twice as long as those of a tensor. Both go through
-        # ``cpu_scatter_gather_base_kernel`` (ATen/native/cpu/ScatterGatherKernel.cpp).
-        by_number = "overwrites" in work.row.traits and work.suffix == "number"
-        handled = 2.0 * self.moved if by_number else self.moved
-        # Shared among cores, gradients of ``x[index]`` are added to a table that all write to, each in an atomic
-        # operation: three times as long per element as on one (``cpu_atomic_add_float`` in
-        # ATen/native/cpu/IndexKernel.cpp).
-        in_turns = "turns" in work.row.traits and work.suffix in ("", "accumulate") and self.moved >= GRAIN
-        return {
-            "moved": handled,
-            "moved_singly": 0.0 if self.wide else handled,  # one by one, not in whole rows
-            "renewed": self.moved if self.renewed else 0.0,  # overwritten before the reduction
-            "table": self.table,
-            "indices": self.indices,
-            "added_in_turns": self.moved if in_turns else 0.0,
-        }
 
     def cut(self, work: OpWork) -> Cut:
         """Rows that are added up are put in order by their numbers first, in several regions whatever their size."""
@@ -180,7 +161,6 @@ class Update(Shape):
     list of all tensors (``foreach``, torch's default there), or in one kernel that does everything (``fused``).
     """
 
-    ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ("step_share",)
     FLOPS_EACH: ClassVar[float] = 12.0
     SHARED: ClassVar[tuple[str, ...]] = ("numel",)
 
@@ -203,10 +183,6 @@ class Update(Shape):
     @property
     def ops_inside(self) -> int:
         return OPS_IN_UPDATE
-
-    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        """A share of what an optimizer's step does once."""
-        return {"step_share": 1.0 / self.tensors}
 
     def cut(self, work: OpWork) -> Cut:
         return Cut(cut(self.numel), 0.75 * OPS_IN_UPDATE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from placer.pricing.shapes.shape import (
     ITEM,
@@ -75,18 +75,6 @@ class Product(Shape):
     @property
     def flops(self) -> float:
         return 2.0 * self.batch * self.m * self.n * self.k
-
-    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        return {
-            # Arithmetic on rows and columns that only pad the result's last tiles.
-            "padding_flops": work.flops * (padded(self.m) * padded(self.n) - 1.0),
-            # Each row of a result is started anew, which takes most of the time where thousands of them are short.
-            "rows": self.batch * self.m,
-            # Where the first operand is transposed, as in a weight's gradient over a large batch, the result is small,
-            # the loop over k is nearly all the work, and its steps fill no core's vector registers.
-            "depth": self.batch * self.k if self.a_transposed else 0.0,
-            "further": self.batch - 1.0,
-        }
 
     def cut(self, work: OpWork) -> Cut:
         """MKL packs the operands, multiplies, and meets in between."""
@@ -175,22 +163,6 @@ class Convolution(Shape):
         (``is_1stconv``). No kernel writes one so: its gradient is padded.
         """
         return 1.0 if self.in_channels < REGISTER else padded(self.in_channels)
-
-    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        read = self.batch * self.in_channels * self.groups
-        filling = self.padded_input * padded(self.out_channels) - 1.0
-        return {
-            "filling_flops": work.flops * filling if self.groups <= 1 else 0.0,
-            # Kernels that unfold the image write and read the window-sized patches around every position.
-            "unfolded_bytes": 4.0 * read * self.kernel * self.positions,
-            # Elements of image and result are laid out anew and written to fresh memory, and cost more than weights.
-            "activations": read * self.input_positions + self.result,
-        }
-
-    def earlier_amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        """An image of few channels was padded wherever it was read."""
-        filling = padded(self.in_channels) * padded(self.out_channels) - 1.0
-        return {"padding_flops": 0.0 if self.groups > 1 else work.flops * filling}
 
     def cut(self, work: OpWork) -> Cut:
         """oneDNN lays image and weight out anew, multiplies, and lays out the result."""
@@ -319,8 +291,6 @@ def _is_dilated(call: OpCall) -> bool:
 class Attention(Shape):
     """Scaled dot-product attention, or its gradient."""
 
-    ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ("scores", "rows")
-
     #: Sequences x heads.
     batch: float
     #: Queries and keys of a sequence.
@@ -356,11 +326,6 @@ class Attention(Shape):
         """Two products of scores, five in the gradient."""
         scores = (5.0 if self.backward else 2.0) * self.batch * self.length * self.source
         return scores * (self.width + self.value_width)
-
-    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        scores = self.batch * self.length * self.source
-        # With dropout no fused kernel serves on the CPU: scores are written out, masked and read again.
-        return {"scores": scores, "rows": self.batch, "dropped_scores": self.dropout * scores}
 
     def cut(self, work: OpWork) -> Cut:
         """One core draws the random numbers of a dropout."""

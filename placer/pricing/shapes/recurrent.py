@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from placer.pricing.shapes.shape import (
-    REGISTER,
     Cut,
     OpWork,
     Shape,
-    cut,
-    of_busiest,
     operand_bytes,
-    padded,
     pieces_of_products,
 )
 
@@ -36,7 +32,6 @@ STEP_BY_STEP = 2.0
 class Recurrent(Shape):
     """Recurrent layers, or one cell of one."""
 
-    ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ("steps", "gated")
     #: Rows of every step's product, or columns of its weights.
     SHARED: ClassVar[tuple[str, ...]] = ("state",)
     SHARED_FROM_ONE: ClassVar[tuple[str, ...]] = ("batch",)
@@ -89,24 +84,6 @@ class Recurrent(Shape):
     @property
     def ops_inside(self) -> int:
         return max(int(OPS_IN_TIME_STEP * self.steps), 1)
-
-    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        gated = self.steps * self.batch * self.hidden
-        # A gate is a part of the rows of one product, so each of its rows is a loop of its own, and numbers beyond
-        # whole pairs of vector registers have their exponentials taken one by one. oneDNN's layers have no such rest,
-        # plain layers have no gates, and gradients take no exponentials.
-        traits = work.row.traits
-        whole = self.backward or "plain" in traits or ("onednn" in traits and "cell" not in traits)
-        return {
-            "steps": self.steps,
-            "gated": gated,
-            "streamed_bytes": 4.0 * self.length * self.weights,  # read again in every time step
-            # Arithmetic that only pads a time step's last tile of rows, and the last register of a state's row.
-            "padding_flops": work.flops * (padded(self.batch) - 1.0),
-            "width_padding_flops": work.flops * (padded(self.hidden) - 1.0),
-            "left_over": 0.0 if whole else self.steps * self.batch * (self.hidden % (2 * REGISTER)),
-            **of_busiest(cut(self.batch * self.hidden), threads, loops=self.steps, gated=gated),
-        }
 
     def cut(self, work: OpWork) -> Cut:
         steps = max(self.steps, 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from placer.pricing.shapes.shape import GRAIN, ITEM, ONE_PIECE, Cut, OpWork, Shape, Walk, cut, largest, of_busiest
+from placer.pricing.shapes.shape import GRAIN, ITEM, ONE_PIECE, Cut, OpWork, Shape, Walk, cut, largest
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -29,11 +29,9 @@ LINE = 64
 class Reduction(Shape):
     """Elements that are reduced to fewer. It is cut by its results, or where it has but one by its operand."""
 
-    ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ("row_results",)
     FLOPS_EACH: ClassVar[float] = 1.0
     SHARED: ClassVar[tuple[str, ...]] = ("numel",)
     SHARED_FROM_ONE: ClassVar[tuple[str, ...]] = ("outputs",)
-    HAD_PIECES: ClassVar[bool] = True
 
     #: Elements that are read, and elements of the result.
     numel: float
@@ -61,29 +59,6 @@ class Reduction(Shape):
         of a loss.
         """
         return self.outputs if 1 < self.outputs < self.numel and not self.inner_survives else 0.0
-
-    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        rows, by_columns = self._row_results, self.inner_survives
-        of_a_core = {"additions": work.flops, "read_bytes": work.bytes, "results": rows}
-        return {
-            "row_results": rows,
-            **of_busiest(self._pieces(work), threads, **of_a_core),
-            "column_fetches": self._column_fetches(threads) if by_columns else 0.0,
-            "column_refetches": self._column_refetches(threads) if by_columns else 0.0,
-        }
-
-    def earlier_amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        """Cores were counted otherwise: of no op, fewer than 64 columns were shared."""
-        pieces = cut(self.numel)
-        if self.inner_survives:
-            pieces = min(pieces, max(self.outputs // COLUMNS_TOGETHER, 1))
-        cores = min(max(threads, 1), pieces)
-        return {
-            **Shape.earlier_amounts(self, work, threads),
-            "core_flops": work.flops / cores,
-            "core_bytes": work.bytes / cores,
-            "column_loads": self._column_fetches(1) if self.inner_survives else 0.0,
-        }
 
     def _pieces(self, work: OpWork) -> float:
         """Some ops keep columns together; of others any column is a piece of its own (``foreach_reduced_elt``)."""

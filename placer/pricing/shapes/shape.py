@@ -19,8 +19,6 @@ GRAIN = 32768
 #: The same of rows that are exponentiated, of windows, and of functions from a vector math library (SoftMaxKernel.cpp
 #: and UnaryOpsKernel.cpp in ATen/native/cpu).
 FINE_GRAIN = 2048
-#: Prefix of the amounts that only count where several cores share an op.
-PER_CORE = "core_"
 #: float32 numbers in a vector register of AVX-512, and channels in a block of oneDNN's layouts.
 REGISTER = 16
 #: FLOPs of a matrix product that is worth a thread to MKL, OpenBLAS and oneDNN.
@@ -89,15 +87,11 @@ class Shape:
     the features that calls of a family are compared by: sizes first, then flags.
     """
 
-    #: Amounts, by the names of ``amounts``, that an accelerator's kernels spend time on too.
-    ON_ACCELERATOR: ClassVar[tuple[str, ...]] = ()
     #: FLOPs of an element of ``numel``, where that is all there is to count.
     FLOPS_EACH: ClassVar[float] = 0.0
     #: Sizes of which a core does a share, and those of which it does one at the least.
     SHARED: ClassVar[tuple[str, ...]] = ()
     SHARED_FROM_ONE: ClassVar[tuple[str, ...]] = ()
-    #: Whether profiles of earlier versions have costs for a piece of it.
-    HAD_PIECES: ClassVar[bool] = False
 
     @classmethod
     def read(cls, call: OpCall, op: Op) -> Self:
@@ -112,18 +106,6 @@ class Shape:
     def traffic(self, call: OpCall) -> float:
         """Bytes that the call reads and writes: all operands and results, each once."""
         return operand_bytes(call)
-
-    def amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        """What, besides FLOPs and bytes, the op's time on a CPU is proportional to, run by so many threads."""
-        return {}
-
-    def earlier_amounts(self, work: OpWork, threads: int) -> dict[str, float]:
-        """Amounts that only profiles of earlier versions have costs for. They are not fitted any more.
-
-        They counted one piece of a loop, whatever the number of threads.
-        """
-        pieces = cut(getattr(self, "numel", 0.0))
-        return {"chunk_flops": work.flops / pieces, "chunk_bytes": work.bytes / pieces} if self.HAD_PIECES else {}
 
     def cut(self, work: OpWork) -> Cut:
         """How torch cuts the op for several cores."""
@@ -223,17 +205,6 @@ def cut(elements: float, grain: float = GRAIN) -> float:
 def pieces_of_products(flops: float) -> float:
     """Pieces of matrix products of so many FLOPs together."""
     return max(flops / PRODUCT_GRAIN, 1.0)
-
-
-def of_busiest(pieces: float, threads: int, loops: float = 1.0, **amounts: float) -> dict[str, float]:
-    """What the busiest of ``threads`` cores does of an op, whose loops are cut into ``pieces``.
-
-    Work is shared evenly among as many cores as there are pieces (``at::parallel_for``). The last amount counts the
-    ``loops`` that more than one core takes part in: waking the others costs some microseconds.
-    """
-    cores = min(max(threads, 1), pieces)
-    of_a_core = {f"{PER_CORE}{name}": amount / cores for name, amount in amounts.items()}
-    return {**of_a_core, f"{PER_CORE}shared": loops if cores > 1 else 0.0}
 
 
 def padded(size: float) -> float:

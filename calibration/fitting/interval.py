@@ -1,0 +1,98 @@
+"""Fits the interval of a device: how far steps are off that its first fit did not see."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placer.calibration.fitting.nearest import FAMILY_PER_PACE, Comparison, Expectation
+from placer.calibration.measuring.journal import StepObservation
+from placer.pricing import Z90, CostModel, doubt, framework_seconds
+from placer.profile import DeviceFit
+
+Array = NDArray[np.float64]
+
+#: Held-out networks from which on they alone make the interval, and steps of any kind below which nothing does.
+ENOUGH_NETWORKS, LEAST_JUDGED = 15, 5
+#: The interval where nothing says anything about it.
+UNKNOWN = {"base": 0.25, "ops": 1.0}
+#: Networks that the interval of another machine of the same class counts for: between two measurement sessions of one
+#: machine the errors differ by a fifth, and so many show no more.
+NETWORKS_ELSEWHERE = 40
+
+
+def predict_step(step: StepObservation, model: CostModel) -> tuple[float, float]:
+    """(predicted seconds, sigma of its log from the ops alone) of an observed step."""
+    seconds, sigma, _ = model.price_works([op.work() for op in step.ops])
+    prices = [price * op.count for op, price in zip(step.ops, seconds, strict=True)]
+    total = framework_seconds(step.counts, model.fit.framework) + sum(prices)
+    return total, doubt((op.family for op in step.ops), prices, sigma) / max(total, 1e-12)
+
+
+def fit_interval(
+    held: Sequence[StepObservation], fit: DeviceFit, transfer_from: tuple[Expectation, Comparison] | None,
+    spread: float = 0.0,
+) -> dict[str, float]:  # fmt: skip
+    """Constants such that nine held-out steps in ten lie within Z90 * hypot(base, ops * sigma) of their prediction.
+
+    Networks alone count where there are enough of them, since people ask for networks; blocks show how far a single op
+    can be off. ``held_out`` is the error itself that nine in ten stayed below, in log(seconds): for people to read.
+    Where a machine of the same class knows these, what this one's moments differ by (``spread``) is added, and they
+    change as far as the errors here are believed.
+    """
+    networks = [step for step in held if step.family == "network"]
+    same_class: dict[str, float] = {}
+    if transfer_from is not None and transfer_from[1].same_class:
+        expected, overall = transfer_from
+        same_class = dict(expected.fit.interval)
+        # At another pace than the other machine's, every family has one of its own.
+        added = math.hypot(FAMILY_PER_PACE * overall.believed, spread)
+        same_class["base"] = math.hypot(same_class["base"], added)
+        if "held_out" in same_class:
+            same_class["held_out"] = math.hypot(same_class["held_out"], Z90 * added)
+        least, judged = 1, networks
+    else:
+        least, judged = LEAST_JUDGED, networks if len(networks) >= ENOUGH_NETWORKS else list(held)
+    model = CostModel(fit)
+    predicted = [(step.seconds, *predict_step(step, model)) for step in judged]
+    found = np.array([(abs(math.log(seconds / p)), sigma) for seconds, p, sigma in predicted if p > 0.0])
+    if len(found) < least:
+        return same_class or dict(UNKNOWN)
+    errors, sigmas = found.T
+    if same_class:
+        factor = _widening(same_class["base"], same_class["ops"], errors, sigmas)
+        widened = {name: constant * factor for name, constant in same_class.items()}
+        return {**widened, "ops": min(widened["ops"], 1.0)}
+    base, ops = _likeliest(errors, sigmas)
+    return {"base": base, "ops": ops, "held_out": float(np.quantile(errors, 0.9))}
+
+
+def _likeliest(errors: Array, sigmas: Array) -> tuple[float, float]:
+    """Of the pairs whose interval holds nine errors in ten, the likeliest."""
+    best, result = math.inf, (0.25, 1.0)
+    # Errors of one op do not all point the same way: more than their linear sum is never promised.
+    for ops in (0.25, 0.5, 0.75, 1.0):
+        base = least_base(errors, sigmas, ops)
+        total = np.hypot(base, ops * sigmas)
+        loss = float(np.mean(np.log(total) + 0.5 * (errors / total) ** 2))
+        if loss < best:
+            best, result = loss, (base, ops)
+    return result
+
+
+def least_base(errors: Array, sigmas: Array, ops: float = 1.0) -> float:
+    """The constant such that nine errors in ten lie within Z90 * hypot(base, ops * sigma)."""
+    needed = np.sqrt(np.maximum((errors / Z90) ** 2 - (ops * sigmas) ** 2, 0.0))
+    return max(float(np.quantile(needed, 0.9)), 0.02)
+
+
+def _widening(base: float, ops: float, errors: Array, sigmas: Array) -> float:
+    """The factor on the interval of another machine of this class that the errors ask for, as far as they are believed.
+
+    The ninth of ten among twenty errors is itself off by a quarter; the other machine's rest on many more.
+    """
+    seen = float(np.quantile(errors / (Z90 * np.hypot(base, ops * sigmas)), 0.9))
+    return float(max(seen, 0.1) ** (len(errors) / (len(errors) + NETWORKS_ELSEWHERE)))

@@ -1,0 +1,210 @@
+"""What physics allow an op on a CPU: the longest of named bounds; and what of a step each bound takes.
+
+The bounds are those of the roofline: Williams, Waterman & Patterson, "Roofline: an insightful visual performance
+model", CACM 52(4), 2009. ``networks`` has what ops take beyond them, ``gpu.physics`` the bounds of a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from placer import machine
+from placer.pricing.families import FAMILIES, Switch
+from placer.pricing.framework import framework_seconds
+from placer.pricing.networks import Array, cpu_starts
+from placer.pricing.ops import QUANTIZED
+from placer.pricing.prediction import Bound, PricedTrace
+from placer.pricing.shapes import CORE_CACHE, ITEM, Loop, cut
+from placer.pricing.work import Work, inputs_of, known_labels
+from placer.profile import DeviceFit
+
+#: What float32 products run in on tensor cores, and the suffix of its rate (``flops/tf32``).
+TF32 = "tf32"
+_HALVES = ("bfloat16", "float16")
+#: FLOP/s relative to float32 that are assumed of a dtype that was never measured.
+UNMEASURED_RATE = {"float64": 0.5, "bfloat16": 1.0, "float16": 1.0, "complex64": 0.25, "complex128": 0.125}
+#: Cycles of a core in which an op is started: so the seconds of a start tell how fast a core's cycles are.
+STARTING = 2500.0
+#: Bytes that a core reads and writes in a cycle where its own caches hold them.
+CACHED = 24.0
+#: Rate of a fit that has the seconds of a cycle, where they are known otherwise; ``/kind``: of one kind of op.
+CYCLE = "cycle_seconds"
+#: Rate of float32 products where a unit of their own multiplies.
+PRODUCT_RATE = "flops/product"
+#: Logarithms that the ratio of two bounds is cut at: beyond, the lesser one no longer shows.
+_LEAST_RATIO, _MOST_RATIO = -8.0, 16.0
+
+
+class Bounds(NamedTuple):
+    """The least seconds of an op's start, of its arithmetic, and of its memory traffic."""
+
+    start: float
+    arithmetic: float
+    memory: float
+
+    @property
+    def seconds(self) -> float:
+        """Arithmetic and traffic overlap: the longer of them counts, after the start."""
+        return self.start + max(self.arithmetic, self.memory)
+
+
+def bounds(work: Work, fit: DeviceFit) -> Bounds:
+    """What physics allow an op on the device of ``fit``.
+
+    On a CPU products run at the peak that was measured of them. All else takes a cycle of a core for each FLOP,
+    whatever the peak. Operands that the cores' own caches hold come from there.
+    """
+    rates = fit.rates
+    if fit.device != "cpu":
+        start = work.shape.launches(work) * rates["dispatch_seconds"]
+        return Bounds(start, work.flops / peak(work, rates, cpu=False), work.bytes / rates["bytes_per_second"])
+    start = work.shape.ops_inside * cpu_starts(work.family, known_labels(work)) * rates["dispatch_seconds"]
+    multiplies = FAMILIES[work.family].multiplies
+    computing = work.flops / (peak(work, rates) if multiplies else fit.threads / cycle_seconds(rates))
+    return Bounds(start, computing, work.bytes / bytes_per_second(work, fit))
+
+
+def cycle_seconds(rates: Mapping[str, float]) -> float:
+    """Seconds of a core's cycle: as it is known, or as starting an op tells it."""
+    return rates.get(CYCLE) or rates["dispatch_seconds"] / STARTING
+
+
+def bytes_per_second(work: Work, fit: DeviceFit) -> float:
+    """How fast the cores read and write a step's operands: from their caches, where these hold them."""
+    rate = fit.rates["bytes_per_second"]
+    if work.place.footprint > CORE_CACHE * fit.threads:
+        return rate
+    return max(rate, fit.threads * CACHED / cycle_seconds(fit.rates))
+
+
+def cpu_inputs(works: Sequence[Work], fit: DeviceFit) -> tuple[Array, Array]:
+    """(seconds by physics of n ops of one family, n x d inputs of the family's network).
+
+    The inputs are the features of an op, amounts on a log2 scale, then arithmetic and traffic over the start.
+    """
+    limits = np.array([bounds(work, fit) for work in works])
+    compared = np.log(np.maximum(limits[:, 1:], 1e-10) / limits[:, :1])
+    features = np.array([inputs_of(work) for work in works])
+    x = np.hstack([features, np.clip(compared, _LEAST_RATIO, _MOST_RATIO)])
+    return limits[:, 0] + limits[:, 1:].max(axis=1), x
+
+
+def peak(work: Work, rates: Mapping[str, float], *, cpu: bool = True) -> float:
+    """FLOP/s of what the op runs in, measured or assumed: its dtype on the CPU, ``arithmetic`` on an accelerator."""
+    dtype = work.dtype if cpu else arithmetic(work)
+    if cpu and PRODUCT_RATE in rates and dtype == "float32" and FAMILIES[work.family].multiplies:
+        return rates[PRODUCT_RATE]
+    return rates.get(f"flops/{dtype}") or rates["flops/float32"] * UNMEASURED_RATE.get(dtype, 1.0)
+
+
+def arithmetic(work: Work) -> str:
+    """The dtype whose peak rate bounds an op on an accelerator: its own, or another that its kernels compute in.
+
+    Depthwise convolutions have no matrices to multiply: they take neither tensor cores nor TF32.
+    """
+    dtype = work.dtype.partition("+")[0]
+    family = FAMILIES[work.family]
+    multiplies = family.multiplies and "depthwise" not in work.shape.variant
+    if dtype in _HALVES and not multiplies:
+        return "float32"
+    if dtype == "float32" and multiplies and family.switch is not None and allows_tf32(family.switch):
+        return TF32
+    return dtype
+
+
+def allows_tf32(switch: Switch) -> bool:
+    """Whether this process lets CUDA multiply float32 in TF32."""
+    return dict(zip(("matmul", "conv", "rnn"), machine.tf32(), strict=True))[switch]
+
+
+def has_physics(work: Work) -> bool:
+    """Whether it is known what an op does, so that its price is no guess: by the table of ops, or by its family."""
+    return work.effort.kind != QUANTIZED if work.effort is not None else FAMILIES[work.family].described
+
+
+def table_seconds(work: Work, fit: DeviceFit) -> float:
+    """What an op takes on a CPU by the table of ops: its start, then its cycles or its memory traffic.
+
+    Its bounds alone where the table does not have it.
+    """
+    effort, rates = work.effort, fit.rates
+    if effort is None:
+        return bounds(work, fit).seconds
+    cores = cores_of(work, fit.threads) if effort.shared else 1.0
+    computing = effort.cycles * (rates.get(f"{CYCLE}/{effort.kind}") or cycle_seconds(rates)) / cores
+    return rates["dispatch_seconds"] + max(computing, work.bytes / bytes_per_second(work, fit))
+
+
+def cores_of(work: Work, threads: int) -> float:
+    """Cores among which a loop over the op's operands is shared: no piece of it is smaller than torch's grain."""
+    return float(min(max(threads, 1), cut(work.bytes / (2 * ITEM))))
+
+
+def evaluates(work: Work) -> bool:
+    """Whether an op evaluates a polynomial or a table for each element, which takes longer than fetching it."""
+    return work.family == "elementwise" and isinstance(work.shape, Loop) and work.shape.evaluates(work.flops)
+
+
+def start_share(work: Work, fit: DeviceFit) -> float:
+    """Share of an op's time that does not depend on how much it does: what the thread that starts it does alone."""
+    limits = bounds(work, fit)
+    return limits.start / limits.seconds
+
+
+#: What a step's op time is made of, in the order it is shown. The parts add up to the component ``compute``.
+COMPUTE_PARTS = ("arithmetic", "memory", "overhead", "optimizer")
+
+
+def op_parts(work: Work, seconds: float, fit: DeviceFit) -> Bounds:
+    """Seconds of an op by what they go into: starting it, its arithmetic, its memory traffic.
+
+    They are split like the bounds of these. Arithmetic and traffic overlap: only the longer of the two counts.
+    """
+    limits = bounds(work, fit)
+    rest = seconds * (1.0 - limits.start / limits.seconds)
+    computes = limits.arithmetic >= limits.memory
+    return Bounds(seconds - rest, rest if computes else 0.0, 0.0 if computes else rest)
+
+
+def compute_parts(priced: PricedTrace, fit: DeviceFit) -> dict[str, float]:
+    """The seconds of a step's ops by ``COMPUTE_PARTS``: what they go into, the optimizer's apart."""
+    rows = list(zip(priced.trace.calls, priced.works, priced.seconds, strict=True))
+    by_limit = _by_limit(((work, seconds) for call, work, seconds in rows if call.phase != "optimizer"), fit)
+    return {**by_limit, "optimizer": sum(seconds for call, _, seconds in rows if call.phase == "optimizer")}
+
+
+def step_bounds(priced: PricedTrace, components: Mapping[str, float], fit: DeviceFit) -> dict[Bound, float]:
+    """The seconds of a step by what bounds them; they add up to the step.
+
+    An accelerator runs behind its host. Where the host needs longer to issue the ops than the device to run them,
+    faster kernels would save nothing: all that is not copied or waited for is bounded by launches.
+    """
+    found: dict[Bound, float] = {
+        "launches": components.get("dispatch", 0.0), "transfer": components.get("copy", 0.0), "arithmetic": 0.0,
+        "memory": 0.0, "waits": components.get("sync", 0.0) + components.get("others", 0.0),
+        "loader": components.get("loading", 0.0),
+    }  # fmt: skip
+    device = sum(priced.seconds)
+    host = sum(priced.host_seconds) + framework_seconds(priced.counts, fit.framework)
+    if priced.device != "cpu" and host > device:
+        found["launches"] += device
+        return found
+    limits = _by_limit(zip(priced.works, priced.seconds, strict=True), fit)
+    found["launches"] += limits["overhead"]
+    found["arithmetic"] += limits["arithmetic"]
+    found["memory"] += limits["memory"]
+    return found
+
+
+def _by_limit(rows: Iterable[tuple[Work, float]], fit: DeviceFit) -> dict[str, float]:
+    sums = {"overhead": 0.0, "arithmetic": 0.0, "memory": 0.0}
+    parts: dict[int, Bounds] = {}
+    for work, seconds in rows:
+        if id(work) not in parts:
+            parts[id(work)] = op_parts(work, 1.0, fit)
+        for name, share in zip(sums, parts[id(work)], strict=True):
+            sums[name] += seconds * share
+    return sums
