@@ -120,7 +120,8 @@ $(NETS): $(DEV)
 
 published-packages: $(NETS) ## torchvision, timm and transformers, which build the published networks
 
-published: $(NETS) ## fit what ships about GPUs nobody here owns, from calibration/published/data
+published: $(NETS) ## fit the networks that ship, of CPUs and GPUs, from calibration/published/data
+	$(PY) -m placer.calibration.published.cpu_networks
 	$(PY) -m placer.calibration.published
 
 # A machine with an accelerator may have its own torch and no index to install from: the checkout is used as it is, through a

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placer.pricing.describe import fitted_features
+from placer.pricing.networks import cpu_edition, cpu_network
 from placer.pricing.shapes import Loop, Product
-from placer.pricing.work import Place, Work, inputs_of, op_label
+from placer.pricing.work import Place, Work
 from placer.profile.profile import DeviceFit, FamilyFit
 from placer.tracing.trace_data import OpCall, TensorSpec
 
@@ -26,31 +26,26 @@ def product(
         1, m, n, k, m * k, k * n, m * n, min(m, n, k), a_transposed=False, b_transposed=False, row=False, column=False,
         ragged=False,
     )  # fmt: skip
-    return Work("matmul", op, dtype, shape.flops, item_bytes * (m * k + k * n + m * n), shape, Place(1e6))
+    moved = item_bytes * (m * k + k * n + m * n)
+    return Work("matmul", op, dtype, shape.flops, moved, shape, Place(1e6, previous=moved))
 
 
 def elementwise(op: str, numel: float, moved: float) -> Work:
     """A loop over contiguous elements, all in one, of a FLOP each."""
     loop = Loop(numel, moved, numel, numel, strided=False, broadcast=False, in_place=False)
-    return Work("elementwise", op, "float32", numel, moved, loop, Place(1e6))
+    return Work("elementwise", op, "float32", numel, moved, loop, Place(1e6, previous=moved))
 
 
 def device(families: Mapping[str, FamilyFit] | None = None, **rates: float) -> DeviceFit:
-    return DeviceFit("cpu", 1, {**RATES, **rates}, families or {}, {}, {})
+    """One thread of a CPU, by its rates, and what is learnt of its families."""
+    return DeviceFit("cpu", 1, {**RATES, **rates}, families or {}, {}, {}, edition=cpu_edition())
 
 
-def family(works: list[Work], residuals: list[float], parameters: Mapping[str, float]) -> FamilyFit:
-    rows = [inputs_of(work) for work in works]
-    ops = tuple(sorted({op_label(work) for work in works}))
-    return FamilyFit(
-        feature_names=fitted_features("matmul"), ops=ops, x=tuple(rows),
-        op_index=tuple(ops.index(op_label(work)) for work in works), y=tuple(residuals),
-        point_noise=(1e-6,) * len(works), length_scales=(8.0,) * len(rows[0]), op_scale=1.0, mean=0.0, signal=1.0,
-        noise=1e-6, parameters=parameters, measured=len(works),
-    )  # fmt: skip
-
-
-FLAT = {"latency": 2e-6, "flops": 5e-11, "bytes": 1e-10}
+def family(name: str, offsets: Mapping[str, float] | None = None, sigma: float = 0.1) -> FamilyFit:
+    """What is learnt of a family on a CPU whose numbers are those in the middle, with the offsets of some ops."""
+    network = cpu_network(name)
+    assert network is not None
+    return FamilyFit((0.0,) * network.device_numbers, offsets or {}, sigma, len(offsets or {}))
 
 
 def call(op: str, *shape: int, phase: str = "forward", layer: str = "") -> OpCall:

@@ -117,7 +117,7 @@ def _slopes(network: Network | None, known: FamilyFit, works: Sequence[Work], de
         return np.empty((len(works), 0))
     labels = [next(name for name in known_labels(work) if name in network.labels) for work in works]
     _, x = cpu_inputs(works, device)
-    return network.slopes(x, labels, np.array(known.numbers))
+    return np.asarray(network.slopes(x, labels, np.array(known.numbers)), dtype=np.float64)
 
 
 def _ridge(design: Array, off: Array, variance: Array) -> BayesianRidge:

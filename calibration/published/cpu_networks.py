@@ -37,6 +37,7 @@ from placer.pricing import (
     on_sheet,
     op_label,
     packed,
+    packed_layer,
     share_of,
     shared_seconds,
     start_share,
@@ -58,7 +59,7 @@ EPOCHS, BATCH, RATE = 100, 1536, 6e-3
 #: Share of rows in which an op's numbers are those of any op; and of ops that are held out.
 NO_LABEL, HELD_OUT = 0.03, 0.03
 #: How much a row counts by where its op is from: layers of real networks are few, and are what people ask for.
-WEIGHTS = {"network": 6.0, "probe": math.sqrt(6.0), "profile": 1.0, "published": 3.0}
+WEIGHTS = {"network": 6.0, "probe": math.sqrt(6.0), "benchmark": 2.0, "profile": 1.0, "published": 3.0}
 #: Errors of log(seconds) beyond which they count linearly.
 LINEAR_FROM = 0.3
 #: How strongly offsets are drawn to 0, and all weights.
@@ -272,8 +273,7 @@ def _written(fit: FamilyFit) -> dict[str, Any]:
 
 
 def _layer(layer: nn.Linear) -> dict[str, Any]:
-    weight = layer.weight.detach().numpy().T
-    return {"rows": weight.shape[0], "weight": packed(weight), "bias": packed(layer.bias.detach().numpy())}
+    return packed_layer(layer.weight.detach().numpy().T, layer.bias.detach().numpy())
 
 
 def families_of(trained: Mapping[str, Trained], ops: Iterable[Ops], machine: str) -> dict[str, FamilyFit]:
@@ -344,13 +344,13 @@ def main() -> int:
     trained = trained_on(ops)
     found = {**document(trained, ops), "starts": starts}
     write(found)
-    for name in profile.shipped():
+    for name in {machine.partition("@")[0] for machine in ops[0].log_seconds}:
         known = profile.load(name)
-        fits = [
+        adapted = [
             replace(fit, families=families_of(trained, ops, f"{name}@{fit.threads}"), edition=found["edition"])
             for fit in known.fits
         ]
-        profile.save(replace(known, fits=tuple(fits)), profile.shipped_folder() / f"{name}.json")
+        profile.save(replace(known, fits=tuple(adapted)), profile.shipped_folder() / f"{name}.json")
     for family, each in trained.items():
         print(f"{family}: held-out error of log(seconds) {each.error:.3f}")
     print(f"{CPU_FILE}: {CPU_FILE.stat().st_size / 1e6:.2f} MB")

@@ -17,7 +17,7 @@ import torch
 from placer.calibration.published.samples import Sample, Table, op_samples, problem_samples, step_samples
 from placer.calibration.published.table import read_ops, read_problems, read_steps
 from placer.calibration.published.training import EPOCHS, Net, Scale, Trainer
-from placer.pricing import packed
+from placer.pricing import packed, packed_layer
 from placer.pricing.gpu import FILE, Row, row_name, row_size
 
 #: Where counted steps are kept between runs.
@@ -176,5 +176,4 @@ def _numbers(net: Net, trainer: Trainer, scale: Scale, gpus: set[str], labels: s
 
 
 def _layer(layer: torch.nn.Linear) -> dict[str, Any]:
-    weight = layer.weight.detach().numpy().T
-    return {"rows": weight.shape[0], "weight": packed(weight), "bias": packed(layer.bias.detach().numpy())}
+    return packed_layer(layer.weight.detach().numpy().T, layer.bias.detach().numpy())

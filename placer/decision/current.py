@@ -11,7 +11,7 @@ from os import PathLike
 import torch
 
 from placer.errors import PlacerWarning, ProfileError
-from placer.pricing import estimated_profile, named_profile
+from placer.pricing import check_current, estimated_profile, named_profile
 from placer.profile import Profile, changed_fields, check_fresh, check_source, load_cached
 from placer.workload import strict
 
@@ -33,7 +33,9 @@ def current_profile(source: Source | None = None) -> Profile:
     global _estimate
     calibration, wrong = None, ""
     try:
-        calibration = load_cached(source)
+        loaded = load_cached(source)
+        check_current(loaded)
+        calibration = loaded
         check_fresh(calibration)
         return calibration
     except ProfileError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from placer.pricing import timeline
 from placer.pricing.contention import LONG_STEPS, MANY_TURNS, ONE_TURN, long_share, waiting_doubt, waiting_seconds
 from placer.pricing.copies import FRESH, SIZES, copies_of_steps, copy_seconds
-from placer.pricing.cost_model import CostModel, is_current
+from placer.pricing.cost_model import CostModel, check_current, is_current
 from placer.pricing.cpu_classes import CLASSES, CpuClass
 from placer.pricing.describe import (
     Context,
@@ -47,7 +47,7 @@ from placer.pricing.framework import (
 )
 from placer.pricing.host_costs import HOST_WORK, host_framework
 from placer.pricing.many_cores import cut_of, share_of, shared_seconds
-from placer.pricing.networks import CPU_FILE, Network, cpu_document, cpu_edition, cpu_network, packed
+from placer.pricing.networks import CPU_FILE, Network, cpu_document, cpu_edition, cpu_network, packed, packed_layer
 from placer.pricing.ops import COUNTED, NO_ROW, OPS_FILE, QUANTIZED, UPDATE_PREFIX, Effort, Op, family_of, row_of, table
 from placer.pricing.physics import (
     COMPUTE_PARTS,
@@ -97,17 +97,18 @@ _HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile", "mis
 __all__ = [
     "BACKWARD", "Bounds", "CLASSES", "COMPUTE_PARTS", "COPIED", "COUNTED", "CPU_FILE", "Context", "Cost", "CostModel",
     "CpuClass", "CpuSpeeds", "Effort", "FAMILIES", "FINE_GRAIN", "FORWARD", "FRESH", "HOST_DOUBT", "HOST_WORK",
-    "KERNELS", "LEARNT", "LONG_STEPS", "MANY_TURNS", "NOT_PREDICTED", "NO_ROW", "Network", "ONE_TURN", "OPS_FILE", "Op",
-    "Place", "Prediction", "PricedTrace", "Provenance", "QUANTIZED", "Residence", "SIZES", "SOURCES", "STARTING",
-    "Source", "Span", "UPDATE", "UPDATE_PREFIX", "VARIANT", "Work", "Z90", "backed", "beside", "bounds",
-    "compute_parts", "copies_of_steps", "copy_seconds", "cores_of", "counted", "cpu_document", "cpu_edition",
-    "cpu_inputs", "cpu_network", "cut_of", "describe", "describe_step", "device_model", "doubt", "estimated_profile",
-    "family_of", "feature_names", "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_framework",
-    "host_seconds", "inputs_of", "is_current", "is_update", "issued_as", "kernels_of", "known_labels", "long_share",
-    "missing_op", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu", "on_sheet", "op_label",
-    "packed", "pause_seconds", "predict", "row_of", "scaled_fit", "share_of", "shared_seconds", "size_count",
-    "small_step_seconds", "start_share", "starting", "step_bounds", "table", "table_seconds", "timeline",
-    "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest", "work_of_features",
+    "KERNELS", "LEARNT", "LONG_STEPS", "MANY_TURNS", "NOT_PREDICTED", "NO_ROW", "Network", "ONE_TURN", "OPS_FILE",
+    "Op", "Place", "Prediction", "PricedTrace", "Provenance", "QUANTIZED", "Residence", "SIZES", "SOURCES",
+    "STARTING", "Source", "Span", "UPDATE", "UPDATE_PREFIX", "VARIANT", "Work", "Z90", "backed", "beside", "bounds",
+    "check_current", "compute_parts", "copies_of_steps", "copy_seconds", "cores_of", "counted", "cpu_document",
+    "cpu_edition", "cpu_inputs", "cpu_network", "cut_of", "describe", "describe_step", "device_model", "doubt",
+    "estimated_profile", "family_of", "feature_names", "framework_counts", "framework_seconds", "gpu", "gpu_profile",
+    "host_framework", "host_seconds", "inputs_of", "is_current", "is_update", "issued_as", "kernels_of",
+    "known_labels", "long_share", "missing_op", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu",
+    "on_sheet", "op_label", "packed", "packed_layer", "pause_seconds", "predict", "row_of", "scaled_fit", "share_of",
+    "shared_seconds", "size_count", "small_step_seconds", "start_share", "starting", "step_bounds", "table",
+    "table_seconds", "timeline", "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest",
+    "work_of_features",
 ]  # fmt: skip
 
 

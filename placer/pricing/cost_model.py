@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from placer.errors import ProfileError
+from placer.errors import ProfileError, ProfileTooOld
 from placer.lazy import cached_property
 from placer.pricing.describe import describe_step, different_works, on_accelerator
 from placer.pricing.framework import framework_counts
@@ -29,7 +29,7 @@ from placer.pricing.shapes import ONE_PIECE
 from placer.pricing.timeline import host_seconds, kernels_of, pause_seconds
 from placer.pricing.unfolded import unfolded, unfolded_seconds
 from placer.pricing.work import Work, known_labels, op_label
-from placer.profile import DeviceFit, FamilyFit
+from placer.profile import DeviceFit, FamilyFit, Profile
 from placer.tracing import Trace
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ Pricer: TypeAlias = "Callable[[CostModel, Sequence[Work], DeviceFit, str], Price
 _NEEDED_RATES = ("dispatch_seconds", "flops/float32", "bytes_per_second")
 #: Standard deviation of log(seconds) of an op whose shape is beyond all that a network was fitted to.
 BEYOND = 0.3
+#: What is wrong with a fit to other networks.
+_OF_OTHER_NETWORKS = "{what} was fitted to other knowledge of {of} than this placer has; run: placer calibrate"
 
 
 class CostModel:
@@ -58,10 +60,7 @@ class CostModel:
             )
         self.fit = fit
         if not is_current(fit):
-            raise ProfileError(
-                f"the profile was fitted to other knowledge of {fit.gpu or fit.device} than this version of placer "
-                "has: run placer calibrate"
-            )
+            raise ProfileTooOld(_OF_OTHER_NETWORKS.format(what="the profile", of=fit.gpu or fit.device))
 
     @cached_property
     def provenance(self) -> Provenance:
@@ -193,6 +192,14 @@ class CostModel:
     def _by_bounds(self, works: Sequence[Work], fit: DeviceFit, _: str) -> Prices:
         """Peak rates alone."""
         return _unmeasured(works, [bounds(work, fit).seconds for work in works])
+
+
+def check_current(profile: Profile) -> None:
+    """Raise ProfileTooOld for a profile whose numbers belong to networks of another version."""
+    for fit in profile.fits:
+        if not is_current(fit):
+            name = profile.name or "the profile"
+            raise ProfileTooOld(_OF_OTHER_NETWORKS.format(what=name, of=fit.gpu or fit.device))
 
 
 def is_current(fit: DeviceFit) -> bool:

@@ -23,8 +23,8 @@ class CpuClass:
     them. ``scaling``: p threads are p to this power times as fast as one. ``copied``: bytes/s that one core copies
     between main memory, read and written. ``multiplies``: times ``reached`` that products reach where a unit of their
     own multiplies. ``thread_seconds``: to end a thread and make another one, as GNU's OpenMP does (``profile.Cores``).
-    ``unfolds``: torch has no oneDNN for it (see ``unfolded``). Results of ``fresh_from`` bytes and more take memory that
-    the system gives page by page, at ``fresh`` bytes/s to all cores together.
+    ``unfolds``: torch has no oneDNN for it (see ``unfolded``). Results of ``fresh_from`` bytes and more take memory
+    that the system gives page by page, at ``fresh`` bytes/s to all cores together.
     """
 
     profile: str

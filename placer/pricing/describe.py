@@ -36,9 +36,6 @@ from placer.pricing.work import (
 )
 from placer.tracing import OpCall, Trace, once_per_trace
 
-#: log2 of the bytes up to which an op's code stays in the nearest cache, and of those after which no cache holds it.
-NEAREST, NONE = 14.0, 24.0
-
 
 def reuse_distances(ops: Sequence[tuple[str, float]]) -> list[float]:
     """The reuse distance of each op of a step, given (name, bytes or seconds) of all ops in order.
@@ -58,11 +55,6 @@ def reuse_distances(ops: Sequence[tuple[str, float]]) -> list[float]:
         now += amount
         ended[op] = now
     return result
-
-
-def reuse_share(reuse_bytes: float) -> float:
-    """How far out the code of an op is evicted at this reuse distance: 0 (nearest cache) to 1 (no cache holds it)."""
-    return min(max((math.log2(1.0 + reuse_bytes) - NEAREST) / (NONE - NEAREST), 0.0), 1.0)
 
 
 @dataclass(frozen=True, slots=True)

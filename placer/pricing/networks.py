@@ -23,10 +23,15 @@ from numpy.typing import NDArray
 
 from placer.profile import FamilyFit
 
-Array = NDArray[np.float64]
+#: Numbers of single or double precision.
+Array = NDArray[np.floating[Any]]
 
 #: The fitted networks of CPUs that come with placer.
 CPU_FILE = Path(__file__).parents[1] / "profile" / "catalog" / "cpu_networks.json"
+#: Share of a number that half precision, in which files have them, may round off.
+ROUNDED = 2.0**-10
+#: Largest weight of 8 bits.
+_MOST_OF_A_BYTE = 127
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +68,9 @@ class Network:
         return self.sigma.get(label) or self.sigma[""]
 
     def covers(self, x: Array) -> NDArray[np.bool_]:
-        """Which of n rows (n x d inputs) lie within what the network was fitted to."""
-        inside = (x >= self.low - 1e-6) & (x <= self.high + 1e-6)
-        return np.asarray(inside.all(axis=1))
+        """Which of n rows (n x d inputs) lie within what the network was fitted to, as exactly as its file says it."""
+        low, high = (limit + sign * ROUNDED * (1.0 + np.abs(limit)) for limit, sign in ((self.low, -1), (self.high, 1)))
+        return np.asarray(((x >= low) & (x <= high)).all(axis=1))
 
     def learnt(self, x: Array, labels: Sequence[str], numbers: Array) -> Array:
         """log(seconds / physics) of n rows, for n x d inputs and the ``numbers`` of one device."""
@@ -139,7 +144,7 @@ def cpu_class_families(kind: str) -> Mapping[str, FamilyFit]:
 
 def read_network(fields: Mapping[str, Any]) -> Network:
     """A network as a file has it."""
-    layers = tuple((unpacked(layer["weight"], layer["rows"]), unpacked(layer["bias"])) for layer in fields["layers"])
+    layers = tuple((_weight(layer), unpacked(layer["bias"])) for layer in fields["layers"])
     return Network(
         low=unpacked(fields["low"]), high=unpacked(fields["high"]), mean=unpacked(fields["mean"]),
         scale=unpacked(fields["scale"]), layers=layers,
@@ -149,12 +154,25 @@ def read_network(fields: Mapping[str, Any]) -> Network:
     )  # fmt: skip
 
 
+def packed_layer(weight: NDArray[Any], bias: NDArray[Any]) -> dict[str, Any]:
+    """A layer as a file has it: weights (inputs x outputs) of 8 bits, times a scale for each output."""
+    scale = (np.abs(weight).max(axis=0) / _MOST_OF_A_BYTE).astype("<f2").astype(np.float64)
+    scale = np.where(scale > 0.0, scale, 1.0)
+    rounded = np.clip(np.rint(weight / scale), -_MOST_OF_A_BYTE, _MOST_OF_A_BYTE).astype(np.int8)
+    text = base64.b64encode(np.ascontiguousarray(rounded).tobytes()).decode()
+    return {"rows": weight.shape[0], "weight": text, "scale": packed(scale), "bias": packed(bias)}
+
+
+def _weight(layer: Mapping[str, Any]) -> Array:
+    rounded = np.frombuffer(base64.b64decode(layer["weight"]), dtype=np.int8).reshape(layer["rows"], -1)
+    return np.asarray(rounded * unpacked(layer["scale"]))
+
+
 def packed(values: NDArray[Any]) -> str:
     """Numbers of half precision as text."""
     return base64.b64encode(np.ascontiguousarray(values, dtype="<f2").tobytes()).decode()
 
 
-def unpacked(text: str, rows: int = 0) -> Array:
-    """The numbers that ``packed`` made text of; with ``rows``, as a matrix."""
-    values = np.frombuffer(base64.b64decode(text), dtype="<f2").astype(np.float64)
-    return values.reshape(rows, -1) if rows else values
+def unpacked(text: str) -> Array:
+    """The numbers that ``packed`` made text of."""
+    return np.frombuffer(base64.b64decode(text), dtype="<f2").astype(np.float64)

@@ -17,7 +17,7 @@ from placer.pricing.framework import framework_seconds
 from placer.pricing.networks import Array, cpu_starts
 from placer.pricing.ops import QUANTIZED
 from placer.pricing.prediction import Bound, PricedTrace
-from placer.pricing.shapes import CORE_CACHE, ITEM, Loop, cut
+from placer.pricing.shapes import ITEM, Loop, cut
 from placer.pricing.work import Work, inputs_of, known_labels
 from placer.profile import DeviceFit
 
@@ -30,6 +30,8 @@ UNMEASURED_RATE = {"float64": 0.5, "bfloat16": 1.0, "float16": 1.0, "complex64":
 STARTING = 2500.0
 #: Bytes that a core reads and writes in a cycle where its own caches hold them.
 CACHED = 24.0
+#: Bytes that a core's own caches hold, roughly. More than that is not in them, whatever the exact size.
+CORE_CACHE = 2 << 20
 #: Rate of a fit that has the seconds of a cycle, where they are known otherwise; ``/kind``: of one kind of op.
 CYCLE = "cycle_seconds"
 #: Rate of float32 products where a unit of their own multiplies.

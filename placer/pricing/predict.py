@@ -99,7 +99,7 @@ Z90 = 1.645
 #: Seconds. No step takes 30 years: a profile that says so was not measured.
 _LONGEST_STEP = 1e9
 
-#: The cost models used last, kept for their factorised residuals; at most so many.
+#: The cost models used last, so that one fit has one of them; at most so many.
 _recent: list[CostModel] = []
 _RECENT = 16
 
@@ -215,7 +215,7 @@ def cost_model(profile: Profile, device: str, threads: int | None) -> CostModel:
         model = CostModel(fit)
     except ProfileError as error:  # the cost model does not know which profile its fit is from
         raise ProfileError(f"{profile.name or 'in memory'}: {error}") from error
-    if fit.families or not fit.gpu:  # a GPU of the catalog has no residuals, and a fleet has hundreds of them
+    if fit.families or not fit.gpu:  # a fleet has hundreds of GPUs of the catalog
         _recent.insert(0, model)
         del _recent[_RECENT:]
     return model

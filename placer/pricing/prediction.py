@@ -23,10 +23,10 @@ Provenance = Literal["calibrated", "published", "data sheet"]
 #: The sources from the best to the weakest.
 SOURCES: tuple[Source, ...] = get_args(Source)
 #: Standard deviation of log(seconds) of a price without any rows. A guess is within a factor of 3 at 90 %. Of the other
-#: sources, residuals and networks tell.
+#: sources, networks tell.
 SIGMA: dict[Source, float] = {"physics": 0.55, "guess": math.log(3.0) / 1.645}
 #: What takes most of a step: starting ops (Python, the framework, launching kernels), copying batches, arithmetic,
-#: memory traffic, waiting for the device, or for the loader (see ``floors.step_bounds``).
+#: memory traffic, waiting for the device, or for the loader (see ``physics.step_bounds``).
 Bound = Literal["launches", "transfer", "arithmetic", "memory", "waits", "loader"]
 #: The component that a measured step takes beyond the predicted ones; negative where the step is shorter.
 NOT_PREDICTED = "not predicted"
@@ -86,7 +86,7 @@ class Cost:
     optimizer state included; ``available_memory_bytes`` what it could have: free memory, and what the workload holds on
     the device already (None: not known). ``fits`` compares the two. ``total_seconds`` is ``one_time_seconds + steps *
     step_seconds`` (None for a long run). ``one_time`` are the parts of ``one_time_seconds``: creating the ``context``,
-    loading ``libraries``, ``first_calls`` and moving the ``weights``; ``assumed`` names those that nobody measured on
+    loading ``libraries``, ``first_calls`` and moving the weights; ``assumed`` names those that nobody measured on
     this device. ``bounded_by`` says what takes most of a step; None for prices made by hand. ``watts`` is the electric
     power of CPU and accelerator meanwhile, an estimate (see ``predict.step_watts``) where the caller gave none, and
     ``dollars_per_hour`` the price that the caller gave; None where not known.

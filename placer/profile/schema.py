@@ -8,7 +8,7 @@ Samples are tables by (device, threads, family), one row per sample:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -26,7 +26,7 @@ FORMAT = "placer machine profile"
 #: A profile nests seven deep. The check comes before the parser, whose recursion limit is the caller's to change.
 MAX_DEPTH = 32
 _PIECE = 1 << 20
-#: Largest offset of an op that is read: a factor of 20,000.
+#: Largest offset of an op, and number of a device, that is read: an offset is a factor of 20,000 then.
 MOST_OFFSET = 10.0
 #: Kernels that one call of an op runs in, at most; their number is stored under such names.
 _MOST_KERNELS, _KERNELS = 1e6, "kernels/"
@@ -36,19 +36,20 @@ _BRACKETS = bytes.maketrans(b"[{]}", bytes([1, 1, 255, 255]))
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 #: One line of text without what steers a terminal.
-_PRINTABLE = "^[^\\x00-\\x1f\\x7f-\\x9f\\u200b-\\u200f\\u2028-\\u202e\\ufeff]*$"
+_PRINTABLE = "^[^\\x00-\\x1f\\x7f-\\x9f\\u200b-\\u200f\\u2028-\\u202e\\ufeff]*\\Z"
 Line = Annotated[str, Meta(max_length=1000, pattern=_PRINTABLE)]
-Device = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*(:[0-9]{1,3})?$")]
+Device = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*(:[0-9]{1,3})?\\Z")]
 Positive = Annotated[float, Meta(gt=0)]
 Amount = Annotated[float, Meta(ge=0)]
 Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
+Learnt = Annotated[float, Meta(ge=-MOST_OFFSET, le=MOST_OFFSET)]
 Count = Annotated[int, Meta(ge=1, le=2**53)]
 Whole = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class _Family(Struct, forbid_unknown_fields=True):
-    numbers: Annotated[tuple[Finite, ...], Meta(max_length=64)]
-    offsets: dict[Line, Annotated[float, Meta(ge=-MOST_OFFSET, le=MOST_OFFSET)]]
+    numbers: Annotated[tuple[Learnt, ...], Meta(max_length=64)]
+    offsets: dict[Line, Learnt]
     sigma: Amount
     measured: Whole
 
@@ -214,8 +215,9 @@ def _profile(document: _Document, *, samples: bool) -> Profile:
     if len({(fit.device, fit.threads) for fit in fits}) < len(fits):
         raise ValueError("fits: the same device and threads twice")
     several = [i for i, fit in enumerate(fits) if fit.cores]
-    if several and ("cpu", 1) not in {(fit.device, fit.threads) for fit in fits}:
-        raise ValueError(f"fits[{several[0]}].cores: there is no fit of one thread")
+    core = next((fit for fit in fits if (fit.device, fit.threads) == ("cpu", 1)), None)
+    if several and (core is None or _lacking(core.rates)):
+        raise ValueError(f"fits[{several[0]}].cores: there is no fit of one thread, or it has no rates")
     _check_fingerprint(document.fingerprint)
     try:
         tables = msgspec.json.decode(document.samples, type=list[_Table]) if samples else []
@@ -275,13 +277,18 @@ def _fit(fit: _Fit, where: str) -> DeviceFit:
     )  # fmt: skip
 
 
+def _lacking(rates: Mapping[str, float]) -> list[str]:
+    """The rates without which cores share nothing."""
+    return [name for name in ("flops/float32", "bytes_per_second") if not rates.get(name, 0.0) > 0.0]
+
+
 def _cores(fit: _Fit, where: str) -> Cores | None:
     stored, rates = fit.cores, fit.rates
     if stored is None:
         return None
     if fit.device != "cpu" or fit.threads < 2 or fit.families:
         raise ValueError(f"{where}.cores: only a CPU has them, with several threads and no families")
-    lacking = [name for name in ("flops/float32", "bytes_per_second") if not rates.get(name, 0.0) > 0.0]
+    lacking = _lacking(rates)
     if lacking:
         raise ValueError(f"{where}.cores: the rates have no {', no '.join(lacking)}")
     return Cores(

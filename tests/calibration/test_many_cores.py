@@ -6,7 +6,6 @@ import pytest
 from simulated.many_cores import ManyCores, stack
 
 import placer
-from placer.calibration import fitting
 from placer.calibration.probing import targets, thread_counts
 from placer.pricing import predict
 from placer.profile import Profile
@@ -39,7 +38,6 @@ def machine(request: pytest.FixtureRequest) -> ManyCores:
 @pytest.fixture(scope="module")
 def calibrated(machine: ManyCores, tmp_path_factory: pytest.TempPathFactory) -> Profile:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "shipped_references", tuple)  # what a minute teaches alone; such fits are faster, too
         return machine.calibrated(tmp_path_factory.mktemp("many") / "profile.json", patch, BUDGET)
 
 

@@ -198,10 +198,7 @@ def test_an_activation_is_replaced_forward_and_backward() -> None:
 
 
 def test_a_fused_optimizer_is_known_where_it_was_measured() -> None:
-    family = FamilyFit(
-        ("numel", "fused"), ("optimizer::Adam", "optimizer::SGD"), ((3.0, 1.0), (3.0, 0.0)), (0, 1), (0.0, 0.0),
-        (0.0, 0.0), (1.0, 1.0), 1.0, 0.0, 1.0, 0.1, {}, 2,
-    )  # fmt: skip
+    family = FamilyFit((), {"optimizer::Adam.fused": 0.1, "optimizer::Adam": 0.0, "optimizer::SGD": 0.0}, 0.1, 3)
     fit = DeviceFit("cpu", 2, {}, {"optimizer": family}, {}, {})
     assert [knows_fused(fit, name) for name in ("Adam", "SGD", "RMSprop")] == [True, False, False]
     assert not knows_fused(dataclasses.replace(fit, families={}), "Adam")

@@ -12,10 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from placer.pricing import Prediction, describe_step, gpu_profile, predict
+from placer.pricing import Prediction, bounds, describe_step, gpu_profile, predict
 from placer.pricing.compiled import DOUBT, REFERENCE_CALL, Place, not_priced, parts_of, places_in_kernels
-from placer.pricing.describe import fitted_features
-from placer.pricing.floors import roofline_parts
 from placer.pricing.work import Work
 from placer.profile import Profile, load
 from placer.tracing import trace
@@ -139,22 +137,19 @@ def activation(n: float = 1e6) -> Work:
     return made.elementwise("aten::relu", n, 8 * n)
 
 
-def test_the_parts_of_an_op_are_those_of_its_floor() -> None:
-    product, relu = made.matmul(64), activation()
-    learnt = {
-        "matmul": made.family([product], [0.0], made.FLAT),
-        "elementwise": replace(made.family([relu], [0.0], made.FLAT), feature_names=fitted_features("elementwise")),
-    }
-    fit = made.device(learnt)
-    parts = [2e-6, product.flops * 5e-11, product.bytes * 1e-10]
-    assert parts_of(product, 1e-3, fit) == pytest.approx([1e-3 * part / sum(parts) for part in parts])
-    # An op of one instruction for each element is all traffic.
-    start, arithmetic, traffic = parts_of(relu, 2e-3, fit)
-    assert start == pytest.approx(2e-3 * 2e-6 / (2e-6 + 1e6 * 5e-11 + 8e6 * 1e-10))
-    assert (arithmetic, traffic) == (0.0, pytest.approx(2e-3 - start))
-    assert parts_of(product, 1e-3, made.device()) == pytest.approx(
-        [1e-3 * part / sum(roofline_parts(product, made.device())) for part in roofline_parts(product, made.device())]
-    )
+def test_the_parts_of_an_op_are_those_of_its_bounds() -> None:
+    fit = made.device()
+    for product in (made.matmul(64), made.matmul(512)):
+        limits = bounds(product, fit)
+        start = 1e-3 * limits.start / limits.seconds
+        assert limits.arithmetic > limits.memory
+        assert parts_of(product, 1e-3, fit) == pytest.approx((start, 1e-3 - start, 0.0))
+    # An op of one instruction for each element is all traffic; one of many is arithmetic.
+    limits = bounds(activation(), fit)
+    start = 2e-3 * limits.start / limits.seconds
+    assert parts_of(activation(), 2e-3, fit) == pytest.approx((start, 0.0, 2e-3 - start))
+    evaluated = replace(activation(), op="aten::tanh", flops=2e7)
+    assert parts_of(evaluated, 2e-3, fit)[1] > 0.9 * 2e-3
 
 
 def test_on_a_gpu_what_is_not_the_start_is_traffic() -> None:

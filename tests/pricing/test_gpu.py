@@ -150,13 +150,13 @@ def test_the_file_has_sane_networks_of_gpus_that_are_in_the_catalog(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     rows, ranges = (json.loads(published.FILE.read_text(encoding="utf-8"))[name] for name in ("rows", "ranges"))
-    assert {name for each in networks().values() for name in each.gpus} == set(rows) == set(ranges) <= set(gpus())
+    assert {name for each in networks().values() for name in each.devices} == set(rows) == set(ranges) <= set(gpus())
     assert all(low <= high for names in ranges.values() for own in names.values() for low, high in own.values())
     for kind, each in networks().items():
         assert "" in each.labels, kind
         assert "" in each.sigma, kind
         assert all(0.0 < known <= unknown < 1.5 for known, unknown in each.sigma.values()), kind
-        arrays = [each.low, each.high, each.mean, each.scale, *each.gpus.values(), *each.labels.values()]
+        arrays = [each.low, each.high, each.mean, each.scale, *each.devices.values(), *each.labels.values()]
         assert all(np.isfinite(a).all() for a in [*arrays, *(part for layer in each.layers for part in layer)]), kind
         assert ((each.scale > 0.0) & (each.low <= each.high)).all(), kind
     assert edition() > 0.0
@@ -203,7 +203,7 @@ def test_an_op_is_published_only_where_rows_of_its_kind_dtype_and_size_are(gpu: 
     _, (sigma,), (found,) = model.price([asked])
     assert found == source
     (row,) = rows_of(asked)
-    known, unknown = (networks()[row.kind].sigma_of(row.label, of) for of in ("published", "learnt"))
+    known, unknown = networks()[row.kind].sigma_of(row.label)
     least = {"published": known, "learnt": unknown, **SIGMA}[source]  # type: ignore[dict-item]
     assert sigma == least if source in SIGMA else least <= sigma < np.hypot(least, module.UNTRIED_SIGMA)
 

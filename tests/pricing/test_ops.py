@@ -23,7 +23,6 @@ from pricing.large_ops import LARGE, calls_of, compulsory_bytes
 
 from placer.pricing import FAMILIES, Context, CostModel, Work, describe, describe_step, device_model, table_seconds
 from placer.pricing.amounts import Amounts
-from placer.pricing.floors import STARTING
 from placer.pricing.ops import (
     ANY_UPDATE,
     COUNTED,
@@ -39,6 +38,7 @@ from placer.pricing.ops import (
     row_of,
     table,
 )
+from placer.pricing.physics import STARTING
 from placer.pricing.prediction import SIGMA
 from placer.pricing.shapes import Loop, Other, Shape
 from placer.profile import find_gpu
@@ -260,7 +260,8 @@ def test_what_torch_lists_as_lacking_on_mps_is_marked(database: dict[str, Any]) 
 
 # --- what it says of a call ---------------------------------------------------------------------------------------
 
-ALONE = Context(0, recording=False)
+#: An op of a step whose operands no core's cache holds.
+ALONE = Context(1 << 30, recording=False)
 
 
 @pytest.mark.parametrize("op", ["aten::no_such_op", "mine::relu_of_my_own", "mine::relu", "mine::relu_"])

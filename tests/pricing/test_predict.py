@@ -23,8 +23,8 @@ from placer.pricing import (
     framework_counts,
     framework_seconds,
     gpu_profile,
+    step_bounds,
 )
-from placer.pricing.floors import step_bounds
 from placer.pricing.framework import BACKWARD, FORWARD, SCALES, UPDATE
 from placer.pricing.predict import (
     CPU_FULL,
@@ -293,13 +293,13 @@ def golden() -> Trace:
 
 #: Seconds: the least, the likeliest and the most.
 GOLDEN: dict[str, tuple[float, float, float]] = {
-    "amd-epyc-2-core": (0.0031775114, 0.00377378347, 0.00448194827),
-    "amd-epyc-avx512-2-core": (0.00229204655, 0.00262458131, 0.00300536089),
-    "amd-epyc-avx512-2-core-busy": (0.00283793149, 0.003928509, 0.00543818024),
-    "intel-xeon-avx512-2-core": (0.00247277115, 0.00290799441, 0.0034198197),
-    "Tesla T4": (0.0009544958780, 0.0013126184612, 0.0018051070354),
-    "NVIDIA A100-SXM4-80GB": (0.0008700745259, 0.0013043554453, 0.0019553993101),
-    "Apple M1 Pro": (0.0010714975758, 0.0018735518443, 0.0032759725488),
+    "amd-epyc-2-core": (0.00312452715, 0.00384687037, 0.00473620837),
+    "amd-epyc-avx512-2-core": (0.00233175648, 0.00278590122, 0.00332849749),
+    "amd-epyc-avx512-2-core-busy": (0.00262865403, 0.00371051052, 0.00523761901),
+    "intel-xeon-avx512-2-core": (0.00233251588, 0.00285413724, 0.00349240896),
+    "Tesla T4": (0.00095439715, 0.00131260898, 0.00180526768),
+    "NVIDIA A100-SXM4-80GB": (0.000870258818, 0.00130437114, 0.00195503228),
+    "Apple M1 Pro": (0.00107149754, 0.00187355184, 0.00327597255),
 }
 
 

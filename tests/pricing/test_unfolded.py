@@ -77,4 +77,4 @@ def test_without_accelerate_products_are_slower() -> None:
         predict(step, on_sheet(replace(sheet, kind=kind), 4), devices=("cpu",), threads=4)["cpu"].step_seconds
         for kind in ("apple", "apple-accelerate")
     ]
-    assert prices[0] > 3.0 * prices[1]
+    assert prices[0] > 2.0 * prices[1]

@@ -5,7 +5,7 @@ from placer.pricing.shapes.matrices import Encoder, Matrices, Transform
 from placer.pricing.shapes.moves import FUSED, Index, Other, Update, View, kernels_of_update, settings
 from placer.pricing.shapes.products import Attention, Convolution, ConvolutionGradient, Product
 from placer.pricing.shapes.recurrent import Quantized, Recurrent
-from placer.pricing.shapes.reduction import CORE_CACHE, Reduction
+from placer.pricing.shapes.reduction import Reduction
 from placer.pricing.shapes.shape import (
     FINE_GRAIN,
     ITEM,
@@ -25,7 +25,7 @@ from placer.pricing.shapes.shape import (
 )
 
 __all__ = [
-    "CORE_CACHE", "FINE_GRAIN", "FUSED", "ITEM", "ONE_PIECE", "Attention", "Convolution",
+    "FINE_GRAIN", "FUSED", "ITEM", "ONE_PIECE", "Attention", "Convolution",
     "ConvolutionGradient", "Cut", "Encoder", "Index", "Loop", "Matrices", "Normalization", "OrderedRows", "Other",
     "Product", "Quantized", "RandomNumbers", "Recurrent", "Reduction", "Rows", "Shape", "Transform", "Update", "View",
     "Walk", "Windows", "cut", "features", "flag_names", "has_true_argument", "is_index", "kernels_of_update", "largest",

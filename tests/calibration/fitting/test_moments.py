@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from placer.calibration.fitting.device import fit_device, predict_step
-from placer.calibration.fitting.transfer import Expectation
+from placer.calibration.fitting.device import fit_device
+from placer.calibration.fitting.interval import predict_step
+from placer.calibration.fitting.nearest import Expectation
 from placer.calibration.measuring.journal import StepObservation
 from placer.pricing import LONG_STEPS, Z90, CostModel, long_share
 from placer.profile import DeviceFit
 
-from .made_up import RATES, steps
+from .made_up import RATES, alike, steps, times, unlike
 
 #: What a neighbour makes of every step while it is there, and steps for which it stays, or stays away, on average.
 SLOWED, STAYS = 1.8, 12
@@ -33,9 +33,8 @@ def restless(observed: list[StepObservation], seed: int) -> list[StepObservation
     return [times(step, factor) for step, factor in zip(observed, two_states(seed), strict=False)]
 
 
-def times(step: StepObservation, factor: float) -> StepObservation:
-    ops = tuple(replace(op, seconds=factor * (op.seconds or 0.0)) for op in step.ops)
-    return replace(step, seconds=factor * step.seconds, ops=ops)
+def fitted(observed: list[StepObservation], expected: Expectation) -> DeviceFit:
+    return fit_device(observed, RATES, threads=2, expected=expected)
 
 
 def ratios(fit: DeviceFit, unseen: list[StepObservation]) -> tuple[np.ndarray, np.ndarray]:
@@ -46,10 +45,9 @@ def ratios(fit: DeviceFit, unseen: list[StepObservation]) -> tuple[np.ndarray, n
     return np.array(off), np.array([math.hypot(fit.interval["base"], fit.interval["ops"] * s) for *_, s in found])
 
 
-@pytest.mark.parametrize("alone", [True, False])
-def test_a_restless_machine_is_known_by_its_middle_and_its_interval_holds(reference: DeviceFit, alone: bool) -> None:
-    expected = None if alone else Expectation(replace(reference, interval={"base": 0.05, "ops": 1.0}), same_class=True)
-    fit = fit_device(restless(steps(240, 0), 1), RATES, device="cpu", threads=2, expected=expected)
+@pytest.mark.parametrize("same_class", [False, True])
+def test_a_restless_machine_is_known_by_its_middle_and_its_interval_holds(same_class: bool) -> None:
+    fit = fitted(restless(steps(240, 0), 1), alike(base=0.05, ops=1.0) if same_class else unlike())
     off, sigmas = ratios(fit, restless(steps(400, 1), 2))
     assert np.mean(np.abs(off) <= Z90 * sigmas) >= 0.8
     quiet, slow = (float(np.median(ratios(fit, [times(s, f) for s in steps(60, 3)])[0])) for f in (1.0, SLOWED))
@@ -57,19 +55,17 @@ def test_a_restless_machine_is_known_by_its_middle_and_its_interval_holds(refere
     assert fit.interval["moment"] > 0.15
 
 
-def test_a_quiet_machine_has_no_moments(reference: DeviceFit) -> None:
-    known = Expectation(replace(reference, interval={"base": 0.05, "ops": 1.0}), same_class=True)
-    fit = fit_device(steps(240, 0), RATES, device="cpu", threads=2, expected=known)
+def test_a_quiet_machine_has_no_moments() -> None:
+    fit = fitted(steps(240, 0), alike(base=0.05, ops=1.0))
     assert fit.interval["moment"] < 0.02
     assert LONG_STEPS not in fit.rates
 
 
-def test_steps_longer_than_a_turn_wait_for_other_programs(reference: DeviceFit) -> None:
+def test_steps_longer_than_a_turn_wait_for_other_programs() -> None:
     def beside(step: StepObservation) -> StepObservation:
         return times(step, 2.2 ** long_share(step.seconds))
 
-    known = Expectation(replace(reference, interval={"base": 0.05, "ops": 1.0}), same_class=True)
-    fit = fit_device([beside(s) for s in steps(240, 0)], RATES, device="cpu", threads=2, expected=known)
+    fit = fitted([beside(s) for s in steps(240, 0)], alike(base=0.05, ops=1.0))
     assert fit.rates[LONG_STEPS] == pytest.approx(2.2, rel=0.15)
     off, _ = ratios(fit, steps(60, 3))
     assert abs(np.median(off)) < 0.1  # prices are those of a step that waits for nobody

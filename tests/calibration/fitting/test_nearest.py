@@ -1,0 +1,153 @@
+"""Which machine a calibration builds on, and how the two differ over all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from placer import profile
+from placer.calibration.fitting import expectations, of_nearest_pace, shipped_references
+from placer.calibration.fitting.adapt import OTHER_CLASS, SAME_CLASS
+from placer.calibration.fitting.moments import Moments
+from placer.calibration.fitting.nearest import Comparison, Expectation, compare, lasting
+from placer.pricing import FAMILIES, is_current
+from placer.profile import DeviceFit, Profile, store
+
+from .made_up import UNLIKE, alike, device, slower, steps
+
+# --- which shipped profile a calibration builds on ----------------------------------------------------------------
+
+MACHINE = {"cpu": "Some CPU", "cores": 2, "torch": "2.13.0+cpu"}
+
+
+@pytest.fixture(scope="module")
+def real() -> Profile:
+    return profile.load(profile.shipped()[0], samples=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, real: Profile, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Shipped profiles: one of this machine's class, one of another processor."""
+    monkeypatch.setattr(store, "shipped_folder", lambda: tmp_path)
+    for name, changes in (("alike", {"torch": "2.13.1"}), ("other", {"cpu": "Another CPU", "cores": 64})):
+        profile.save(replace(real, fingerprint={**MACHINE, **changes}), tmp_path / f"{name}.json")
+    return tmp_path
+
+
+def expected(name: str = "cpu", **changes: object) -> tuple[str, bool] | None:
+    found = expectations(shipped_references(), name, 2, {**MACHINE, **changes})
+    return (found[0].name, found[0].same_class) if found else None
+
+
+def test_the_most_similar_machine_is_taken(folder: Path, real: Profile) -> None:
+    assert expected() == ("alike", True)
+    assert expected(cpu="Another CPU", cores=48) == ("other", False)
+    for changes in ({"cores": 4}, {"torch": "2.11.0"}, {"cpu": "Never Seen", "cores": 2}):
+        assert expected(**changes) == ("alike", False)
+    assert expected("cuda") is None
+    (found,) = expectations(shipped_references(), "cpu", 1, MACHINE)
+    assert found.fit.threads == 1
+    # CPUs of one name are told apart.
+    (folder / "alike.json").unlink()
+    versions = {"AVX2": "family 25 model 1", "AVX512": "family 25 model 17"}
+    for words, version in versions.items():
+        facts = {**MACHINE, "cpu_instructions": words, "cpu_version": version}
+        profile.save(replace(real, fingerprint=facts), folder / f"with-{words}.json")
+    for words, version in versions.items():
+        assert expected(cpu_instructions=words, cpu_version=version) == (f"with-{words}", True)
+    assert expected(cpu_instructions="AVX512", cpu_version="family 26 model 2") == ("with-AVX512", False)
+
+
+def test_of_machines_that_are_equally_unlike_the_newest_is_taken(folder: Path, real: Profile) -> None:
+    facts = {**MACHINE, "cpu": "Another CPU", "cores": 64}
+    profile.save(replace(real, fingerprint=facts, created="2030-01-01T00:00:00+00:00"), folder / "newer.json")
+    (found,) = expectations(shipped_references(), "cpu", 2, {**facts, "cores": 48})
+    assert (found.name, found.same_class) == ("newer", False)
+
+
+def test_of_ones_own_class_all_are_known(folder: Path) -> None:
+    profile.save(profile.load("alike"), folder / "alike-busy.json")
+    assert [found.name for found in expectations(shipped_references(), "cpu", 2, MACHINE)] == ["alike", "alike-busy"]
+
+
+def test_of_ones_own_class_the_one_of_the_nearest_pace_is_taken() -> None:
+    known = [Expectation(fit, same_class=True, name=name) for name, fit in (("quiet", device()), ("busy", contended()))]
+    for factor, name in ((1.1, "quiet"), (1.6, "busy")):
+        here = slower(steps(60, 8), matmul=factor, elementwise=factor)
+        assert of_nearest_pace(known, here, 0.15).name == name
+        assert of_nearest_pace(known[::-1], here, 0.15).name == name
+    assert of_nearest_pace(known[:1], steps(60, 8), 0.15).name == "quiet"
+
+
+def contended() -> DeviceFit:
+    """The made-up device beside other programs."""
+    known = device()
+    return replace(known, families={name: family.times(1.8) for name, family in known.families.items()})
+
+
+@pytest.mark.parametrize("name", profile.shipped())
+def test_what_is_shipped_is_of_todays_networks_and_was_learnt_from_no_other(name: str) -> None:
+    found = profile.load(name)
+    assert {fit.threads for fit in found.fits} >= {1, 2}
+    for fit in found.fits:
+        assert is_current(fit)
+        assert set(FAMILIES) >= set(fit.families) >= {"matmul", "convolution", "elementwise", "optimizer"}
+        assert fit.reference == ""
+    assert found.complete
+    assert not found.samples
+
+
+# --- two machines compared over all ops ---------------------------------------------------------------------------
+
+
+def seen(factor: float, *, count: int = 400, moments: Moments | None = None, **own: float) -> Comparison:
+    """A machine of the device's class that takes ``factor`` times as long, seen in so many steps."""
+    observed = slower(steps(60, 7), **{"matmul": factor, "elementwise": factor, **own})
+    return compare([op for step in observed for op in step.ops], alike(), count, moments or Moments())
+
+
+def trust(found: Comparison) -> float:
+    return found.believed / found.pace
+
+
+def test_the_further_off_a_minute_is_the_more_of_it_lasts() -> None:
+    near, further, far = (seen(factor) for factor in (1.05, 1.25, 1.6))
+    assert near.same_class
+    assert 0.0 < trust(near) < trust(further) < trust(far) < 1.0
+    assert trust(near) == pytest.approx(trust(seen(1 / 1.05)), rel=0.1)
+    assert trust(seen(1.25, count=40)) < trust(further)  # a few seconds say less than a minute
+    slower_steps = seen(1.25, moments=Moments(pace=0.5))  # what is between the ops is slower still
+    assert slower_steps.pace == further.pace
+    assert slower_steps.believed == pytest.approx(0.5, rel=0.1)
+    assert far.prior.family > near.prior.family >= SAME_CLASS.family  # each family in its own way
+    assert far.prior._replace(family=0.0) == SAME_CLASS._replace(family=0.0)
+
+
+def test_of_a_restless_machine_a_minute_says_less_the_shorter_it_is() -> None:
+    pace = 0.1
+    long, short = (lasting(pace, 400, Moments(spread=0.3, seconds=seconds)) for seconds in (600.0, 2.0))
+    assert 0.0 < short < long < 1.0
+    assert lasting(pace, 400, Moments()) < long  # machines that are restless differ more for good, too
+    assert 0.0 <= lasting(0.0, 400, Moments()) < 1.0
+
+
+def test_a_machine_far_off_or_whose_families_go_their_own_ways_is_of_another_class() -> None:
+    for factor, own in ((0.3, {}), (2.4, {}), (1e6, {}), (1.6, {"elementwise": 1.0})):
+        found = seen(factor, **own)
+        assert (found.prior, found.believed, found.same_class) == (OTHER_CLASS, found.pace, False)
+
+
+def test_a_machine_of_another_class_is_compared_by_its_ops_and_the_pace_lasts() -> None:
+    ops = [op for step in slower(steps(60, 7), matmul=1.1, elementwise=1.1) for op in step.ops]
+    found = compare(ops, Expectation(device(), name=UNLIKE), 400, Moments(pace=0.5))
+    assert (found.prior, found.same_class) == (OTHER_CLASS, False)
+    assert found.believed == found.pace == pytest.approx(0.095, abs=0.01)
+
+
+@pytest.mark.parametrize("same_class", [False, True])
+def test_ops_that_the_other_machine_does_not_know_tell_nothing(same_class: bool) -> None:
+    ops = [op for step in steps(20, 7) for op in step.ops]
+    other = Expectation(replace(device(), families={}), same_class=same_class)
+    assert compare(ops, other, 400, Moments()) == Comparison(0.0, 0.0, SAME_CLASS if same_class else OTHER_CLASS)

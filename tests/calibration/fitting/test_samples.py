@@ -1,0 +1,76 @@
+"""The ops of a calibration's steps: what is fitted to, and what a profile keeps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from priced import elementwise
+
+from placer.calibration.fitting.samples import TIMING_ERROR, MeasuredOp, ops_by_family, samples, spread_out
+from placer.calibration.measuring.journal import OpObservation, StepObservation
+
+from .made_up import steps
+
+
+def added(numel: float, op: str = "aten::add") -> OpObservation:
+    work = elementwise(op, numel, 12 * numel)
+    return OpObservation(work.family, work.op, work.dtype, work.features, 1e-6 * numel, 2e-6, 0.0, 1)
+
+
+def step(*ops: OpObservation, device: str = "cpu", family: str = "network") -> StepObservation:
+    return StepObservation(device, 2, family, "made up", 1e-3, 0.03, {}, ops)
+
+
+def test_a_profile_keeps_so_many_of_each_family_at_the_most_and_all_of_their_corners() -> None:
+    ops = [added(numel) for numel in np.geomspace(64, 1 << 20, 200)]
+    rare = added(1e3, "aten::rare")
+    kept = samples([step(*ops[i : i + 10]) for i in range(0, 200, 10)] + [step(rare)], most=16)
+    assert Counter(sample.family for sample in kept) == {"elementwise": 16}
+    features = [sample.features for sample in kept]
+    assert ops[0].features in features
+    assert ops[-1].features in features
+    assert rare.features in [sample.features for sample in kept if sample.op == "aten::rare"]
+    for sample in kept:
+        assert (sample.device, sample.threads, sample.host_seconds, sample.count) == ("cpu", 2, 0.0, 1)
+        assert sample.seconds == pytest.approx(1e-6 * sample.features[0])
+
+
+def test_few_samples_are_all_kept_and_what_was_not_timed_is_none() -> None:
+    untimed = replace(added(5e5), seconds=None)
+    kept = samples([step(added(1e3), added(1e4), untimed)], most=16)
+    assert sorted(sample.features[0] for sample in kept) == [1e3, 1e4]
+    (on_device,) = samples([step(added(1e3), device="cuda")], most=16)
+    assert on_device.host_seconds == 2e-6
+
+
+def test_points_are_spread_out() -> None:
+    """A hundred of them lie together, and four at the corners."""
+    crowd = np.random.default_rng(0).normal(0.0, 0.01, (100, 2))
+    corners = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+    chosen = spread_out(np.vstack([crowd, corners]), np.zeros(104, dtype=np.int64), 5)
+    assert {100, 101, 102, 103} < set(chosen.tolist())
+    assert len(spread_out(crowd, np.zeros(100, dtype=np.int64), 200)) == 100
+    assert len(set(spread_out(crowd, np.zeros(100, dtype=np.int64), 50).tolist())) == 50
+
+
+def test_ops_are_fitted_by_family_and_updates_by_their_own_probes_alone() -> None:
+    update = replace(added(1e3), family="optimizer")
+    found = ops_by_family([step(added(1e3), replace(added(1e3), seconds=None), update), step(update, family="optimizer")])
+    assert {name: len(ops) for name, ops in found.items()} == {"elementwise": 1, "optimizer": 1}
+    assert found["elementwise"][0].spread == 0.03
+
+
+def test_all_ops_of_the_made_up_steps_are_found() -> None:
+    found = ops_by_family(steps(20, 0))
+    assert sum(map(len, found.values())) == sum(len(each.ops) for each in steps(20, 0))
+
+
+def test_the_shorter_an_op_and_the_less_its_step_repeats_itself_the_less_it_says() -> None:
+    short, long = (MeasuredOp(replace(added(1e3), seconds=seconds), 0.0).variance for seconds in (2e-6, 1e-3))
+    assert short == pytest.approx((TIMING_ERROR / 2e-6) ** 2)
+    assert long < 1e-3 * short
+    restless = MeasuredOp(replace(added(1e3), seconds=1e-3), 0.5).variance
+    assert restless == pytest.approx(0.25, rel=0.01)
