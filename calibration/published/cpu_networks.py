@@ -346,10 +346,12 @@ def main() -> int:
     write(found)
     for name in {machine.partition("@")[0] for machine in ops[0].log_seconds}:
         known = profile.load(name)
-        adapted = [
-            replace(fit, families=families_of(trained, ops, f"{name}@{fit.threads}"), edition=found["edition"])
-            for fit in known.fits
-        ]
+        adapted = []
+        for fit in known.fits:
+            families = families_of(trained, ops, f"{name}@{fit.threads}")
+            for family, before in fit.families.items():  # how many samples the machine's sessions took stays as it is
+                families[family] = replace(families[family], measured=before.measured)
+            adapted.append(replace(fit, families=families, edition=found["edition"]))
         profile.save(replace(known, fits=tuple(adapted)), profile.shipped_folder() / f"{name}.json")
     for family, each in trained.items():
         print(f"{family}: held-out error of log(seconds) {each.error:.3f}")

@@ -19,8 +19,8 @@ from placer.calibration.suite import Entry
 from placer.calibration.validation.record import Cell, apart
 from placer.decision import Candidate, Candidates, Question, Traced, answer, traced_step
 from placer.errors import PlacerError
-from placer.pricing import Prediction, bounds, describe_step
-from placer.profile import Profile
+from placer.pricing import Prediction, Work, describe_step, peak
+from placer.profile import DeviceFit, Profile
 from placer.tracing import trace
 from placer.workload import Data, Workload, make_workload
 
@@ -142,6 +142,12 @@ def priced_on(traced: Traced, profile: Profile, device: str, threads: int) -> Pr
     return table.parts[0].predictions[device]
 
 
+def _roofline(work: Work, fit: DeviceFit) -> float:
+    """The roofline of one op: a start, then FLOPs at the peak of the dtype or bytes at the memory's rate."""
+    start = work.shape.ops_inside * fit.rates["dispatch_seconds"]
+    return start + max(work.flops / peak(work, fit.rates), work.bytes / fit.rates["bytes_per_second"])
+
+
 def _with_prediction(cell: Cell, traced: Traced, trace_seconds: float, profile: Profile) -> Cell:
     """With the prediction, and what simpler models say: FLOPs over the peak rate, and a roofline per op."""
     started = time.perf_counter()
@@ -150,7 +156,7 @@ def _with_prediction(cell: Cell, traced: Traced, trace_seconds: float, profile: 
     fit = profile.fit(cell.device, cell.threads)
     work = describe_step(traced.parts[0].trace)
     flops = sum(item.flops for item in work)
-    roofline = sum(bounds(item, fit).seconds for item in work)
+    roofline = sum(_roofline(item, fit) for item in work)
     return replace(
         cell, predicted=prediction.step_seconds, low=prediction.low, high=prediction.high, coverage=prediction.coverage,
         flops=flops, one_time_seconds=prediction.one_time_seconds, decision_seconds=seconds, prediction_error=None,

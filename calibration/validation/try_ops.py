@@ -22,9 +22,9 @@ import numpy as np
 
 from placer import machine
 from placer.calibration.benchmarks import op_database
-from placer.calibration.fitting.cycles import Samples, fit_one, sample_of
 from placer.calibration.measuring.op_record import TimedCall, timed_calls
 from placer.calibration.measuring.typical_ops import parsed
+from placer.calibration.published.cycles import Samples, fit_one, sample_of
 from placer.calibration.validation.single_ops import sizes_of, sizes_of_call
 from placer.pricing import (
     COUNTED,

@@ -57,6 +57,7 @@ from placer.pricing.physics import (
     compute_parts,
     cores_of,
     cpu_inputs,
+    peak,
     start_share,
     step_bounds,
     table_seconds,
@@ -105,9 +106,9 @@ __all__ = [
     "estimated_profile", "family_of", "feature_names", "framework_counts", "framework_seconds", "gpu", "gpu_profile",
     "host_framework", "host_seconds", "inputs_of", "is_current", "is_update", "issued_as", "kernels_of",
     "known_labels", "long_share", "missing_op", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu",
-    "on_sheet", "op_label", "packed", "packed_layer", "pause_seconds", "predict", "row_of", "scaled_fit", "share_of",
-    "shared_seconds", "size_count", "small_step_seconds", "start_share", "starting", "step_bounds", "table",
-    "table_seconds", "timeline", "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest",
+    "on_sheet", "op_label", "packed", "packed_layer", "pause_seconds", "peak", "predict", "row_of", "scaled_fit",
+    "share_of", "shared_seconds", "size_count", "small_step_seconds", "start_share", "starting", "step_bounds",
+    "table", "table_seconds", "timeline", "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest",
     "work_of_features",
 ]  # fmt: skip
 

@@ -166,7 +166,7 @@ def interrupted(measured: Path, tmp_path_factory: pytest.TempPathFactory) -> Int
     with_rates(path, replace(rates, fits=(replace(rates.fit("cpu"), threads=1),)))
     with pytest.MonkeyPatch.context() as patch:
         finished = interrupted_after(9, patch)
-        first = calibrate(budget=TIME_ENOUGH, path=path, quick=True, progress=shown, unaided=True, clock=CLOCK)
+        first = calibrate(budget=TIME_ENOUGH, path=path, quick=True, progress=shown, clock=CLOCK)
     assert torch.get_num_threads() == 1
     torch.set_num_threads(threads)
     return Interrupted(profile.store.data_home(), path, first, shown.notes, finished)
@@ -185,9 +185,7 @@ def test_an_interrupt_loses_nothing_and_the_next_run_goes_on(
     assert any("interrupted" in note for note in interrupted.notes)
     monkeypatch.setattr(probing, "OVERTIME", math.inf)
     monkeypatch.setattr(runner, "QUICK_BUDGET", first.seconds + 2.0)
-    second = calibrate(
-        budget=TIME_ENOUGH, path=interrupted.path, quick=True, progress=False, unaided=True, clock=CLOCK
-    )
+    second = calibrate(budget=TIME_ENOUGH, path=interrupted.path, quick=True, progress=False, clock=CLOCK)
     assert second.complete
     assert second.seconds > first.seconds
     assert second.threads("cpu") == (1,)

@@ -305,6 +305,6 @@ T4 = replace(GPU, gpu="Tesla T4", families={"matmul": FamilyFit((), {"aten::mm":
 ])  # fmt: skip
 def test_numbers_of_other_networks_are_refused(fit: DeviceFit, changes: dict[str, Any], named: str) -> None:
     CostModel(fit)
-    with pytest.raises(ProfileError, match=rf"other knowledge of {named} .*: run placer calibrate$"):
+    with pytest.raises(ProfileError, match=rf"other knowledge of {named} .*; run: placer calibrate$"):
         CostModel(replace(fit, **changes))
     CostModel(replace(fit, families={}, edition=0))  # without families nothing depends on networks

@@ -95,13 +95,14 @@ def test_an_empty_profile_is_valid() -> None:
     assert decode(encode(empty), "p") == empty
 
 
+learnt = st.floats(-MOST_OFFSET, MOST_OFFSET)
 names = st.text(string.ascii_letters + "/_:.", max_size=20)
 
 
 @settings(max_examples=50, deadline=None)
 @given(
-    numbers=st.lists(st.floats(-MOST_OFFSET, MOST_OFFSET), max_size=12), sigma=st.floats(0, 1e30), edition=st.integers(0, 2**53),
-    offsets=st.dictionaries(names, st.floats(-MOST_OFFSET, MOST_OFFSET), max_size=8),
+    numbers=st.lists(learnt, max_size=12), sigma=st.floats(0, 1e30), edition=st.integers(0, 2**53),
+    offsets=st.dictionaries(names, learnt, max_size=8),
     rates=st.dictionaries(names, st.floats(0, 1e300), max_size=4),
 )  # fmt: skip
 def test_any_finite_numbers_survive(

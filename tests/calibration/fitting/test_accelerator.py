@@ -124,6 +124,16 @@ def test_copies_of_a_warm_buffer_are_brought_to_those_of_a_step() -> None:
     assert with_copies(DEVICE_RATES) == DEVICE_RATES
 
 
+@pytest.mark.parametrize("gpu", ["", "Tesla T4"])
+def test_views_take_nothing_whatever_a_recorder_saw_beside_some(gpu: str) -> None:
+    features = (0.0,) * (2 + len(feature_names("view")))
+    seen = OpObservation("view", "aten::view", "float32", features, 2e-6, 5e-6, 0.0, 1)
+    observed = [replace(step, ops=(*step.ops, seen)) for step in host_bound(20, 5, 1.0)]
+    fit = fit_accelerator(observed, DEVICE_RATES, device="made-up", threads=2, gpu=gpu)
+    assert "view" not in fit.families
+    assert CostModel(fit).price_works([seen.work()])[0] == [0.0]
+
+
 def on_t4(factor: float) -> list[StepObservation]:
     """Steps whose ops take ``factor`` times what is known of a T4, a thousand times as large as the made-up ones."""
     found = []
@@ -150,5 +160,5 @@ def test_a_gpu_that_differs_from_what_is_published_is_priced_as_it_was_measured(
     unseen = [op for step in slow[30:] for op in step.ops]
     found, _, _ = CostModel(fit).price_works([op.work() for op in unseen])
     assert np.median(np.abs(np.log(np.array(found) / [op.seconds for op in unseen]))) < 0.03
-    with pytest.raises(ProfileError, match=r"other knowledge of Tesla T4 .* run placer calibrate"):
+    with pytest.raises(ProfileError, match=r"other knowledge of Tesla T4 .*; run: placer calibrate"):
         CostModel(replace(fit, edition=fit.edition + 1))

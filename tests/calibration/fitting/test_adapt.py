@@ -11,7 +11,7 @@ import pytest
 from priced import elementwise, product
 
 from placer.calibration.fitting.adapt import LEAST_POINTS, OTHER_CLASS, SAME_CLASS, Prior, adapt
-from placer.calibration.fitting.samples import MeasuredOp
+from placer.calibration.fitting.samples import TIMING_ERROR, MeasuredOp
 from placer.pricing import CostModel, Work, cpu_network
 from placer.profile import DeviceFit
 
@@ -21,8 +21,8 @@ ADD, EXP = "aten::add", "aten::exp"
 PRIORS = pytest.mark.parametrize("prior", [SAME_CLASS, OTHER_CLASS], ids=["same class", "other class"])
 
 
-def loops(count: int, op: str = ADD, seed: int = 0) -> list[Work]:
-    sizes = np.exp(np.random.default_rng(seed).uniform(np.log(64), np.log(1 << 20), count)).tolist()
+def loops(count: int, op: str = ADD, seed: int = 0, *, most: float = 1 << 20) -> list[Work]:
+    sizes = np.exp(np.random.default_rng(seed).uniform(np.log(64), np.log(most), count)).tolist()
     return [elementwise(op, size, 12 * size) for size in sizes]
 
 
@@ -145,6 +145,15 @@ def test_samples_that_recording_blurs_count_less() -> None:
     )
     assert believed == pytest.approx(0.15, abs=0.05)
     assert abs(doubted) < 0.05
+
+
+@PRIORS
+def test_what_recording_misplaces_moves_no_price(prior: Prior) -> None:
+    """Ops that are hardly longer than that seem long as often as short."""
+    short = loops(400, most=1000)
+    assert max(CostModel(device()).price_works(short)[0]) < 3 * TIMING_ERROR
+    found = adapted(measured(short, device(), noise=0.6), prior=prior)
+    assert moved(found, loops(50, seed=2, most=1000)) == pytest.approx(0.0, abs=0.08)
 
 
 @PRIORS

@@ -24,6 +24,8 @@ from placer.profile import find_gpu
 
 from .synthetic import GPUS, elementwise, op_sample, physics, product, row, small_world, step_sample, truth
 
+#: What half precision, in which the file has numbers, changes of a price at the most.
+HALF = 2e-3
 SIGMA = {"product": {"": (0.1, 0.25)}, "memory": {"": (0.12, 0.3), "elementwise:mul": (0.2, 0.4)}}
 
 
@@ -131,14 +133,14 @@ def priced(number: int) -> tuple[float, float]:
 def test_what_is_written_predicts_what_the_fit_predicts() -> None:
     numbers = [i for i in fit_to(fitted().samples) if not fitted().samples[i].is_step]
     expected = fitted().predicted(numbers, known=True)
-    assert [priced(i)[0] for i in numbers] == pytest.approx(expected, rel=1e-4)
+    assert [priced(i)[0] for i in numbers] == pytest.approx(expected, rel=HALF)
 
 
 @pytest.mark.usefixtures("written")
 def test_a_gpu_that_was_not_fitted_to_is_predicted_without_numbers() -> None:
     number = len(fitted().samples) - 2
     seconds, sigma = priced(number)
-    assert seconds == pytest.approx(fitted().predicted([number], known=False)[0], rel=1e-4)
+    assert seconds == pytest.approx(fitted().predicted([number], known=False)[0], rel=HALF)
     assert sigma == 0.25
     assert DeviceModel(find_gpu("NVIDIA L4")).provenance == "data sheet"
     assert DeviceModel(find_gpu("Tesla T4")).provenance == "published"
@@ -152,12 +154,11 @@ def test_what_the_file_holds(written: Path) -> None:
     assert content["rows"] == dict.fromkeys(sorted(GPUS), 340)
     assert set(content["networks"]) == {"product", "memory"}
     found = device_model.networks()
-    assert {name for each in found.values() for name in each.gpus} == set(GPUS)
+    assert {name for each in found.values() for name in each.devices} == set(GPUS)
     # No number of an op that was not fitted to.
     assert set(found["memory"].labels) == {"elementwise:add", "elementwise:mul", "elementwise:", ""}
     assert found["memory"].sigma == SIGMA["memory"]
-    known = [found["memory"].sigma_of(f"elementwise:{name}", "published") for name in ("mul", "add")]
-    assert (known, found["memory"].sigma_of("elementwise:mul", "learnt")) == ([0.2, 0.12], 0.4)
+    assert [found["memory"].sigma_of(f"elementwise:{name}") for name in ("mul", "add")] == [(0.2, 0.4), (0.12, 0.3)]
 
 
 def test_the_edition_changes_with_the_fitted_numbers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,11 +17,13 @@ from placer.calibration.suite.entry import Supervised, own_loss
 from placer.calibration.suite.reference import from_scratch
 from placer.calibration.suite.reference.datasets import one_hot_digits
 from placer.explanation import Explanation
-from placer.pricing.describe import fitted_features
+from placer.pricing import CostModel, describe_step, on_accelerator, op_label
 from placer.profile.profile import FamilyFit, Profile
+from placer.tracing import trace
+from placer.workload import make_workload
 
-#: What the account reported for the index assignment, and the positions it wrote: 8 images, 10 filters, 13 × 13.
-SECONDS, POSITIONS = 9.5e-3, 8 * 10 * 13 * 13
+#: What the account reported for the index assignment, of 8 images.
+SECONDS = 9.5e-3
 POOLINGS = (from_scratch.MaxPoolByIndex, from_scratch.MaxPoolByMask)
 
 
@@ -50,16 +53,13 @@ def test_a_pass_has_torchs_values_and_gradients(ours: Any, torchs: Any, shapes: 
 
 @pytest.fixture
 def accounts_gpu(handmade_profile: Profile) -> Profile:
-    """The accelerator made by hand, on which an index assignment costs as much per position as in the account."""
-    names = fitted_features("indexing")
-    op = "aten::index_put"
-    indexing = FamilyFit(
-        feature_names=names, ops=(op,), x=((0.0,) * len(names),), op_index=(0,), y=(0.0,), point_noise=(0.0,),
-        length_scales=(1.0,) * len(names), op_scale=1.0, mean=0.0, signal=0.01, noise=0.01,
-        parameters={"latency": 5e-6, f"latency@{op}": 5e-6, f"indices@{op}": SECONDS / POSITIONS},
-        measured=1,
-    )  # fmt: skip
+    """The accelerator made by hand, on which the index assignment takes as long as in the account."""
     cpu, cuda = handmade_profile.fits
+    workload = make_workload(from_scratch.by_index(), one_hot_digits(8), loss=own_loss, optimizer="sgd")
+    (assigned,) = [work for work in describe_step(trace(workload)) if work.op.startswith("aten::index_put")]
+    ((by_rates,), _, _) = CostModel(cuda).price_works([assigned])
+    offsets = {op_label(on_accelerator(assigned)): math.log(SECONDS / by_rates)}
+    indexing = FamilyFit((), offsets, sigma=0.1, measured=1)
     return replace(handmade_profile, fits=(cpu, replace(cuda, families={"indexing": indexing})))
 
 

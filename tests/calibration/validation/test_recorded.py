@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import lzma
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from placer import profile as profiles
+from placer.calibration.build import KEPT_SAMPLES
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.validation import recorded
 from placer.errors import CalibrationError, ProfileDamaged
+from placer.pricing import FAMILIES, CostModel
 from placer.profile import Profile
+from placer.profile.schema import decode, encode
 
 RECORDS = Path(__file__).parents[3] / "calibration" / "records"
 JOURNAL = RECORDS / "nvidia-h200-16-core-second" / "calibration.journal.xz"
@@ -103,3 +109,34 @@ def test_records_keep_no_fits() -> None:
         "cpu-2-core/profile.json.xz", "cpu-avx512-2-core/profile.json.xz", "cpu-avx512-2-core-calm/profile.json.xz",
         "cpu-intel-avx512-2-core/reference_profile.json.xz",
     }  # fmt: skip
+
+
+def journal_of(name: str, tmp_path: Path) -> Journal:
+    """The journal of a record."""
+    lines = lzma.decompress((RECORDS / name / "calibration.journal.xz").read_bytes())
+    plain = tmp_path / recorded.JOURNAL
+    plain.write_bytes(lines)
+    return Journal(plain, json.loads(lines.partition(b"\n")[0])["fingerprint"], existing=True)
+
+
+@pytest.mark.parametrize("name", [JOURNAL.parent.name, "cpu-avx512-2-core-november"])
+def test_a_profile_is_small_with_all_samples_that_it_keeps(name: str) -> None:
+    found = recorded.fitted(RECORDS / name / "calibration.journal.xz")
+    assert 300 < len(found.samples) <= KEPT_SAMPLES * len(FAMILIES) * len(found.fits)
+    assert len(encode(found)) <= 150_000
+    assert decode(encode(found), name).samples == found.samples
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_minute_brings_the_prices_of_its_ops_closer(threads: int, tmp_path: Path) -> None:
+    """The record's machine is of the class of a shipped profile, and every op counts the same."""
+    name = "cpu-avx512-2-core-november"
+    found = recorded.fitted(RECORDS / name / "calibration.journal.xz").fit("cpu", threads)
+    assert found.reference in profiles.shipped()
+    started_from = profiles.load(found.reference).fit("cpu", threads)
+    ops = [op for step in journal_of(name, tmp_path).of("cpu", threads) for op in step.ops if op.seconds]
+    assert len(ops) > 1000
+    logs, works = np.log([op.seconds or 0.0 for op in ops]), [op.work() for op in ops]
+    before, after = (np.abs(np.log(CostModel(fit).price_works(works)[0]) - logs) for fit in (started_from, found))
+    assert np.median(after) < np.median(before)
+    assert np.mean(after) < np.mean(before)

@@ -1,6 +1,6 @@
 """Fits the cycles of the table of ops to records of single ops, and writes them into it.
 
-    python -m placer.calibration.fitting.cycles RECORD...
+    python -m placer.calibration.published.cycles RECORD...
 
 Of each op, every second size is fitted to; the others are held out (``TimedCall.held_out``). Rows of which the records
 tell nothing stay as they are.

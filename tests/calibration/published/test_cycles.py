@@ -8,7 +8,7 @@ import io
 import numpy as np
 import pytest
 
-from placer.calibration.fitting.cycles import Cycles, Samples, fit_one, written
+from placer.calibration.published.cycles import Cycles, Samples, fit_one, written
 from placer.pricing import OPS_FILE, STARTING, table
 
 
