@@ -161,8 +161,8 @@ def fit_accelerator(
     published of it, and of others, is what its ops are compared with; else what its rates allow.
     """
     empty = DeviceFit(device, threads, with_copies(rates), {}, {}, {}, gpu=gpu, edition=gpu_edition() if gpu else 0)
-    families = adapt(empty, ops_by_family(observations), 0.0, 0.0, OF_ITS_MODEL if gpu else OTHER_CLASS)
-    found = replace(empty, families={name: family for name, family in families.items() if name != "view"})
+    measured = {name: ops for name, ops in ops_by_family(observations).items() if name != "view"}
+    found = replace(empty, families=adapt(empty, measured, 0.0, 0.0, OF_ITS_MODEL if gpu else OTHER_CLASS))
     usual = gpu_profile(gpu).fits[0].framework if gpu else host_framework()
     pace = host_pace(observations, found, usual)
     return replace(

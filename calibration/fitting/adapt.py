@@ -2,11 +2,12 @@
 
 Beside what is expected of it, an op takes
 
-    log seconds - log expected = pace + slopes of the network . change of the numbers + family + op + noise
+    log seconds - log expected = pace + change of the network with the numbers + family + op + noise
 
-with normal priors on all but the pace (``Prior``): ridge regression, whose posterior says how sure the result is
-(MacKay, "Bayesian interpolation", Neural Computation 4(3), 1992; scikit-learn's ``BayesianRidge``). So a few samples
-move little, and many what they show. A network bends little over such changes, and is taken as straight.
+with normal priors on all but the pace (``Prior``). Where the network is taken as straight that is ridge regression,
+whose posterior says how sure the result is (MacKay, "Bayesian interpolation", Neural Computation 4(3), 1992;
+scikit-learn's ``BayesianRidge``). It is taken as straight where the numbers were found to be, a few times over
+(Gauss-Newton). So a few samples move little, and many what they show.
 """
 
 from __future__ import annotations
@@ -32,8 +33,13 @@ Array = NDArray[np.float64]
 LEAST_POINTS = 8
 #: Standard deviation of log(seconds) of a single op about its price, and how many ops speak for it, and for the priors.
 NOISE, BELIEVED = 0.25, 20.0
-#: Standard deviations beyond which an op was disturbed, and is left out.
-FAR_OFF, ROUNDS = 4.0, 2
+#: Standard deviations, by the median, beyond which an op was disturbed and is left out; and the standard deviation of a
+#: normal distribution over the median of what its values are off by.
+FAR_OFF, NORMAL = 4.0, 1.48
+#: Fits, each where the one before has found the numbers.
+ROUNDS = 5
+#: Longest change of a number from one to the next, in standard deviations.
+LONGEST = 1.0
 #: Least spread of a number among devices.
 LEAST_SPREAD = 0.05
 
@@ -82,56 +88,71 @@ def _adapted(
     if len(ops) < LEAST_POINTS:
         return _moved(known, believed, {}, math.hypot(known.sigma, prior.family), 0)
     works = [one.op.work() for one in ops]
-    labels = [op_label(work) for work in works]
-    names = sorted(set(labels))
-    spreads = _spreads(network, known, prior)
-    of_numbers = _slopes(network, known, works, device) * spreads if len(spreads) else np.empty((len(ops), 0))
-    of_family = np.full((len(ops), 1), prior.family)
-    of_op = prior.op * (np.array(labels)[:, None] == np.array(names)[None, :])
-    design = np.hstack([of_numbers, of_family, of_op])
     expected, _, _ = CostModel(device).price_works(works)
     off = np.log([one.op.seconds or 0.0 for one in ops]) - np.log(expected) - pace
-    ridge = _ridge(design, off, np.array([one.variance for one in ops]))
-    count = len(spreads)
-    change, family_pace, of_ops = ridge.coef_[:count], ridge.coef_[count], ridge.coef_[count + 1 :]
-    variance = np.einsum("ij,jk,ik->i", design, ridge.sigma_, design)
-    numbers = tuple((np.array(known.numbers) + spreads * change).tolist()) if count else known.numbers
+    variance = np.array([one.variance(math.exp(pace) * each) for one, each in zip(ops, expected, strict=True)])
+    labels = [op_label(work) for work in works]
+    names = sorted(set(labels))
+    of_op = np.array(labels)[:, None] == np.array(names)[None, :]
+    offsets = np.hstack([np.full((len(ops), 1), prior.family), prior.op * of_op])
+    curve = Curve(network, known, works, device, prior)
+    ridge, design = _bent_ridge(curve, offsets, off, variance)
+    change, (of_family,), of_ops = np.split(ridge.coef_, [curve.count, curve.count + 1])
+    doubt = np.einsum("ij,jk,ik->i", design, ridge.sigma_, design)
     return _moved(
-        replace(known, numbers=numbers), believed + prior.family * float(family_pace),
+        replace(known, numbers=curve.numbers(change)), believed + prior.family * float(of_family),
         {name: prior.op * float(each) for name, each in zip(names, of_ops, strict=True)},
-        math.hypot(known.sigma, math.sqrt(float(np.mean(variance)))), len(ops),
+        math.hypot(known.sigma, math.sqrt(float(np.mean(doubt)))), len(ops),
     )  # fmt: skip
 
 
-def _spreads(network: Network | None, known: FamilyFit, prior: Prior) -> Array:
-    """The prior standard deviation of each of the device's numbers."""
-    if network is None or not known.numbers or prior.numbers == 0.0:
-        return np.empty(0)
-    spread = np.std(list(network.devices.values()), axis=0)
-    return np.asarray(prior.numbers * np.maximum(spread, LEAST_SPREAD))
+class Curve:
+    """How log(seconds) of n ops changes with the numbers of a device, in units of their prior standard deviations.
+
+    ``count`` of them may change; none where prices of the device are published.
+    """
+
+    def __init__(
+        self, network: Network | None, known: FamilyFit, works: Sequence[Work], device: DeviceFit, prior: Prior
+    ) -> None:
+        self._network, self._before, self._rows = network, np.array(known.numbers), len(works)
+        self.count = len(known.numbers) if network is not None else 0
+        if network is not None and self.count:
+            spread = np.std(list(network.devices.values()), axis=0)
+            self._spreads = prior.numbers * np.maximum(spread, LEAST_SPREAD)
+            self._labels = [next(name for name in known_labels(work) if name in network.labels) for work in works]
+            _, self._x = cpu_inputs(works, device)
+            self._expected = network.learnt(self._x, self._labels, self._before)
+
+    def numbers(self, change: Array) -> tuple[float, ...]:
+        """The numbers of the device after a change."""
+        return tuple((self._before + self._spreads * change).tolist()) if self.count else tuple(self._before.tolist())
+
+    def at(self, change: Array) -> tuple[Array, Array]:
+        """(the change of log(seconds) of each op, its slopes: n x count)."""
+        if self._network is None or not self.count:
+            return np.zeros(self._rows), np.empty((self._rows, 0))
+        numbers = np.array(self.numbers(change))
+        moved = self._network.learnt(self._x, self._labels, numbers) - self._expected
+        return moved, self._network.slopes(self._x, self._labels, numbers) * self._spreads
 
 
-def _slopes(network: Network | None, known: FamilyFit, works: Sequence[Work], device: DeviceFit) -> Array:
-    """How log(seconds) of n ops changes with each of the k numbers of the device: n x k."""
-    if network is None or not known.numbers:
-        return np.empty((len(works), 0))
-    labels = [next(name for name in known_labels(work) if name in network.labels) for work in works]
-    _, x = cpu_inputs(works, device)
-    return np.asarray(network.slopes(x, labels, np.array(known.numbers)), dtype=np.float64)
-
-
-def _ridge(design: Array, off: Array, variance: Array) -> BayesianRidge:
-    """The fit of standard normal coefficients, without ops that were disturbed."""
+def _bent_ridge(curve: Curve, offsets: Array, off: Array, variance: Array) -> tuple[BayesianRidge, Array]:
+    """(the fit of standard normal coefficients, the columns that they belong to), without ops that were disturbed."""
     weights = NOISE**2 / (NOISE**2 + variance)
     kept = np.ones(len(off), dtype=bool)
+    change = np.zeros(curve.count)
     for _ in range(ROUNDS):
+        moved, slopes = curve.at(change)
+        design, target = np.hstack([slopes, offsets]), off - moved + slopes @ change
         ridge = BayesianRidge(
             fit_intercept=False, alpha_1=BELIEVED, alpha_2=BELIEVED * NOISE**2, lambda_1=BELIEVED, lambda_2=BELIEVED
         )
-        ridge.fit(design[kept], off[kept], sample_weight=weights[kept])
-        rest = (off - design @ ridge.coef_) * np.sqrt(weights)
-        kept = np.abs(rest) <= FAR_OFF / math.sqrt(ridge.alpha_)
-    return ridge
+        ridge.fit(design[kept], target[kept], sample_weight=weights[kept])
+        change = np.clip(ridge.coef_[: curve.count], change - LONGEST, change + LONGEST)
+        rest = np.abs(target - design @ ridge.coef_) * np.sqrt(weights)
+        kept = rest <= FAR_OFF * max(NORMAL * float(np.median(rest)), NOISE)
+    return ridge, design
 
 
 def _moved(known: FamilyFit, by: float, of_op: Mapping[str, float], sigma: float, measured: int) -> FamilyFit:

@@ -56,7 +56,8 @@ def core_of_steps(
     def slower(pace: float) -> bool:
         return float(np.median(_ratios(observations, _all_cores(core(pace), rates, threads)))) > 0.0
 
-    return replace(core(_crossing(slower, *PACES)), reference=known.name)
+    families = {name: replace(family, measured=0) for name, family in known.fit.families.items()}
+    return replace(core(_crossing(slower, *PACES)), reference=known.name, families=families)
 
 
 def _interval(core: DeviceFit) -> dict[str, float]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placer import profile
-from placer.calibration.fitting.adapt import OTHER_CLASS, SAME_CLASS, Prior
+from placer.calibration.fitting.adapt import NORMAL, OTHER_CLASS, SAME_CLASS, Prior
 from placer.calibration.fitting.moments import Moments
 from placer.calibration.measuring.journal import OpObservation
 from placer.pricing import CostModel, Work
@@ -76,8 +76,6 @@ MOMENTS_PER_MINUTE = 200
 UNLIKE, SHOWING = 0.25, 20
 #: Log of the pace from which on they are in any case: another program costs no more than half of a core.
 FAR_OFF = math.log(2.0)
-#: Of a normal distribution, the standard deviation over the median of what values are off by.
-NORMAL = 1.48
 
 
 @dataclass(frozen=True)

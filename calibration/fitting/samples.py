@@ -25,11 +25,13 @@ class MeasuredOp:
     op: OpObservation
     spread: float
 
-    @property
-    def variance(self) -> float:
-        """Of log(seconds): what recording adds, and what a step that did not repeat itself says less."""
-        assert self.op.seconds
-        return (TIMING_ERROR / self.op.seconds) ** 2 + min(self.spread, 1.0) ** 2
+    def variance(self, expected: float) -> float:
+        """Of log(seconds): what recording adds, and what a step that did not repeat itself says less.
+
+        The shorter an op is ``expected`` to be, the less it says. By the seconds that it took, ops that seemed long
+        would count more than those that seemed short, and all prices rise.
+        """
+        return (TIMING_ERROR / expected) ** 2 + min(self.spread, 1.0) ** 2
 
 
 def ops_by_family(observations: Sequence[StepObservation]) -> dict[str, list[MeasuredOp]]:

@@ -114,7 +114,7 @@ class ManyCores:
 
         facts = {
             **machine.fingerprint(), "cpu": f"a modelled CPU of {self.cores} cores", "cpu_version": "",
-            "cores": self.cores, "threads": self.cores, "accelerators": [],
+            "cpu_instructions": "AVX512", "cores": self.cores, "threads": self.cores, "accelerators": [],
         }  # fmt: skip
         patch.setattr(Bench, "measure", measure)
         patch.setattr(probing, "measure_rates", measure_rates)
