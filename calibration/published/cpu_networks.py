@@ -30,6 +30,7 @@ from placer.calibration.published.table import DATA
 from placer.calibration.published.training import Scale
 from placer.pricing import (
     CPU_FILE,
+    FAMILIES,
     Work,
     cpu_document,
     cpu_inputs,
@@ -58,6 +59,9 @@ AT_START = 0.03
 EPOCHS, BATCH, RATE = 100, 1536, 6e-3
 #: Share of rows in which an op's numbers are those of any op; and of ops that are held out.
 NO_LABEL, HELD_OUT = 0.03, 0.03
+#: The kind of CPU of which a machine was measured at length. What others published of its products are small ones,
+#: which say less of large ones than that machine does.
+MEASURED = "x86-avx512"
 #: How much a row counts by where its op is from: layers of real networks are few, and are what people ask for.
 WEIGHTS = {"network": 6.0, "probe": math.sqrt(6.0), "benchmark": 2.0, "profile": 1.0, "published": 3.0}
 #: Errors of log(seconds) beyond which they count linearly.
@@ -166,7 +170,10 @@ def read_ops(leave_out: str = "") -> list[Ops]:
         }
         weights = np.array([WEIGHTS[row["origin"]] for row in members], dtype=np.float32)
         known = {op_label(work) for work in works}
-        published = [op for op in of_classes[family] if op_label(op.work) in known]
+        published = [
+            op for op in of_classes[family]
+            if op_label(op.work) in known and not (op.kind == MEASURED and FAMILIES[family].multiplies)
+        ]
         found.append(Ops(family, works, weights, prices, published))
     return found
 

@@ -24,14 +24,14 @@ class Record(NamedTuple):
 #: Of a CPU: calibrated, and estimated before a calibration.
 CALIBRATED_CPU = (
     Record("`cpu-2-core` | AMD EPYC, AVX2", 0.08, 0.21),
-    Record("`cpu-avx512-2-core` | AMD EPYC, AVX-512, contended", 0.11, 0.38),
-    Record("`cpu-avx512-2-core-calm` | another of that class, quiet at times", 0.10, 0.28),
-    Record("`cpu-avx512-2-core-november` | another of that class", 0.10, 0.25),
+    Record("`cpu-avx512-2-core` | AMD EPYC, AVX-512, contended", 0.14, 0.35),
+    Record("`cpu-avx512-2-core-calm` | another of that class, quiet at times", 0.09, 0.29),
+    Record("`cpu-avx512-2-core-november` | another of that class", 0.09, 0.26),
     Record("`cpu-intel-avx512-2-core` | Intel Xeon", 0.08, 0.20),
 )
 ESTIMATED_CPU = (
     Record("`cpu-2-core` | AMD EPYC, AVX-512", 0.08, 0.23),
-    Record("`cpu-avx512-2-core` (contended)", 0.16, 0.35),
+    Record("`cpu-avx512-2-core` (contended)", 0.15, 0.36),
     Record("`cpu-avx512-2-core-calm` | AMD EPYC, AVX2", 0.13, 0.32),
     Record("`cpu-intel-avx512-2-core` | AMD EPYC, AVX-512", 0.15, 0.29),
 )
@@ -39,7 +39,7 @@ ESTIMATED_CPU = (
 #: data sheet, and where its host does, whose speed is the larger doubt.
 CALIBRATED_GPU = (
     Record("H100, calibrated", 0.14, 0.35),
-    Record("H200, calibrated", 0.14, 0.37),
+    Record("H200, calibrated", 0.13, 0.32),
     Record("second H200, calibrated", 0.13, 0.30),
 )
 PUBLISHED_GPU = (Record("device-bound", 0.06, 0.23), Record("networks that no fit saw", 0.08, 0.27))

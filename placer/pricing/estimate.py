@@ -68,10 +68,10 @@ def on_other_cpu(
     """The profile as of a CPU that has these speeds with ``threads`` threads.
 
     Its one fit is that of so many threads, scaled; else that of one thread, scaled to a core, of which ``many_cores``
-    says what several take. ``families`` are in place of the fit's, ``register_bytes`` and ``thread_seconds`` those of a
-    ``CpuClass``, ``cache_bytes`` what the cores' last cache holds, ``unfolding`` the rates of ``unfolded`` where it
-    unfolds. ``fresh``: from how many bytes on the memory of results is new, and its bytes/s. Raises ProfileError if the
-    profile has no CPU.
+    says what several take. ``families`` take the place of the fit's; ``register_bytes`` and ``thread_seconds`` are
+    those of a ``CpuClass``, ``cache_bytes`` what the cores' last cache holds, ``unfolding`` the rates of ``unfolded``
+    where it unfolds. ``fresh``: from how many bytes on the memory of results is new, and its bytes/s. Raises
+    ProfileError if the profile has no CPU.
     """
     measured = threads in profile.threads("cpu")
     fit = profile.fit("cpu", threads if measured else 1)
@@ -80,7 +80,7 @@ def on_other_cpu(
     )  # fmt: skip
     base = math.hypot(fit.interval.get("base", 0.0), _OTHER_CPU, 0.0 if measured else _SHARED, speeds.doubt)
     scaled = replace(
-        scaled_fit(fit, of_core, WIDE / register_bytes), threads=threads, families=families or fit.families,
+        scaled_fit(fit, of_core, WIDE / register_bytes), threads=threads, families={**fit.families, **(families or {})},
         interval={**fit.interval, "base": base, HOST_DOUBT: speeds.doubt}, estimated=True,
         reference=str(profile.fingerprint.get("cpu") or ""),
     )  # fmt: skip
