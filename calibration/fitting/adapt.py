@@ -86,7 +86,7 @@ def _adapted(
     if network is not None:
         ops = [one for one in ops if not set(known_labels(one.op.work())).isdisjoint(network.labels)]
     if len(ops) < LEAST_POINTS:
-        return _moved(known, believed, {}, math.hypot(known.sigma, prior.family), 0)
+        return _moved(known, believed, {}, math.hypot(known.sigma, prior.family, prior.op), 0)
     works = [one.op.work() for one in ops]
     expected, _, _ = CostModel(device).price_works(works)
     off = np.log([one.op.seconds or 0.0 for one in ops]) - np.log(expected) - pace

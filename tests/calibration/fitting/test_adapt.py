@@ -122,7 +122,7 @@ def test_a_family_without_samples_moves_by_the_believed_pace_alone(prior: Prior)
     known, family = device().families["matmul"], found.families["matmul"]
     assert family.numbers == known.numbers
     assert family.offsets == pytest.approx({"": 0.3, **{name: old + 0.3 for name, old in known.offsets.items()}})
-    assert (family.measured, family.sigma) == (0, pytest.approx(math.hypot(known.sigma, prior.family)))
+    assert (family.measured, family.sigma) == (0, pytest.approx(math.hypot(known.sigma, prior.family, prior.op)))
 
 
 def test_disturbed_samples_are_left_out() -> None:
