@@ -13,16 +13,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from placer.calibration.fitting.interval import predict_step
+from placer.calibration.fitting.interval import log_ratios
 from placer.calibration.fitting.nearest import Expectation
 from placer.calibration.measuring.journal import StepObservation
-from placer.pricing import Z90, CostModel, starting
+from placer.pricing import Z90, starting
 from placer.profile import THREAD_SECONDS, Cores, DeviceFit, on_cores
 
 #: Numbers of threads up to which each is measured and fitted as such.
 FEW_THREADS = 2
-#: Seconds to start a region on two threads, and the power of the logarithm of their number that it grows with (the same
-#: record). For where it was not measured.
+#: Seconds to start a region on two threads, and the power of the logarithm of their number that it grows with
+#: (calibration/records/nvidia-h200-16-core-second/thread_ops.jsonl.xz). For where it was not measured.
 REGION, REGION_POWER = 1.73e-6, 0.82
 #: Paces that are believed, and halvings in which one is found.
 PACES, HALVINGS = (0.25, 8.0), 14
@@ -35,7 +35,7 @@ def fit_cores(
     observations: Sequence[StepObservation], rates: Mapping[str, float], core: DeviceFit, threads: int
 ) -> DeviceFit:
     """The fit of all cores together; ``core`` is that of one thread. Its families are those of ``core``."""
-    pace = math.exp(float(np.median(_ratios(observations, _all_cores(core, rates, threads)))))
+    pace = math.exp(float(np.median(log_ratios(observations, _all_cores(core, rates, threads)))))
     of_all = _all_cores(core, rates, threads, pace)
     cores = replace(of_all.cores, rates=rates) if of_all.cores else None
     return replace(of_all, families={}, framework={}, interval=_interval(core), cores=cores)
@@ -54,7 +54,7 @@ def core_of_steps(
         return starting(known.fit, pace * known.fit.rates["dispatch_seconds"])
 
     def slower(pace: float) -> bool:
-        return float(np.median(_ratios(observations, _all_cores(core(pace), rates, threads)))) > 0.0
+        return float(np.median(log_ratios(observations, _all_cores(core(pace), rates, threads)))) > 0.0
 
     families = {name: replace(family, measured=0) for name, family in known.fit.families.items()}
     return replace(core(_crossing(slower, *PACES)), reference=known.name, families=families)
@@ -81,12 +81,6 @@ def _all_cores(core: DeviceFit, rates: Mapping[str, float], threads: int, pace: 
         pace=pace,
     )
     return on_cores(core, [DeviceFit("cpu", threads, dict(rates), {}, {}, {}, cores=cores)], threads)
-
-
-def _ratios(observations: Sequence[StepObservation], fit: DeviceFit) -> list[float]:
-    """Logs of what steps took over what ``fit`` predicts."""
-    model = CostModel(fit)
-    return [math.log(step.seconds / predict_step(step, model)[0]) for step in observations]
 
 
 def _crossing(above: Callable[[float], bool], low: float, high: float) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 from placer.calibration.fitting.adapt import OTHER_CLASS, adapt
 from placer.calibration.fitting.framework import fit_framework
-from placer.calibration.fitting.interval import fit_interval, predict_step
+from placer.calibration.fitting.interval import fit_interval, log_ratios, predict_step
 from placer.calibration.fitting.moments import Moments, at_middle, moments_of
 from placer.calibration.fitting.nearest import Comparison, Expectation, compare
 from placer.calibration.fitting.samples import ops_by_family
@@ -106,10 +106,9 @@ def _at_pace_of_steps(fit: DeviceFit, observations: Sequence[StepObservation]) -
 
     Networks tell it, where there are enough: blocks stand for ops that no network has so many of.
     """
-    model = CostModel(fit)
     networks = [step for step in observations if step.family == "network"]
     some = networks if len(networks) >= LEAST_NETWORKS else observations
-    pace = float(np.median([math.log(step.seconds / predict_step(step, model)[0]) for step in some]))
-    families = {name: family.times(math.exp(pace)) for name, family in fit.families.items()}
-    framework = {name: math.exp(pace) * seconds for name, seconds in fit.framework.items()}
+    slower = math.exp(float(np.median(log_ratios(some, fit))))
+    families = {name: family.times(slower) for name, family in fit.families.items()}
+    framework = {name: slower * seconds for name, seconds in fit.framework.items()}
     return replace(fit, families=families, framework=framework)

@@ -32,6 +32,12 @@ def predict_step(step: StepObservation, model: CostModel) -> tuple[float, float]
     return total, doubt((op.family for op in step.ops), prices, sigma) / max(total, 1e-12)
 
 
+def log_ratios(observations: Sequence[StepObservation], fit: DeviceFit) -> list[float]:
+    """Logs of what steps took over what ``fit`` predicts."""
+    model = CostModel(fit)
+    return [math.log(step.seconds / predict_step(step, model)[0]) for step in observations]
+
+
 def fit_interval(
     held: Sequence[StepObservation], fit: DeviceFit, transfer_from: tuple[Expectation, Comparison] | None,
     spread: float = 0.0,

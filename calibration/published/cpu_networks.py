@@ -27,7 +27,7 @@ from torch.nn import functional
 
 from placer import profile
 from placer.calibration.published.table import DATA
-from placer.calibration.published.training import Scale
+from placer.calibration.published.training import Scale, huber, written_layers
 from placer.pricing import (
     CPU_FILE,
     FAMILIES,
@@ -38,7 +38,6 @@ from placer.pricing import (
     on_sheet,
     op_label,
     packed,
-    packed_layer,
     share_of,
     shared_seconds,
     start_share,
@@ -245,9 +244,9 @@ def _fit(net: Net, of: Mapping[str, Tensor], some: Tensor, epochs: int) -> None:
             any_op = torch.rand(len(batch)) < NO_LABEL
             label = torch.where(any_op, torch.tensor(net.labels - 1), of["label"][batch])
             error = net(of["x"][batch], of["device"][batch], label) - of["y"][batch]
-            each = functional.huber_loss(error, torch.zeros_like(error), delta=LINEAR_FROM, reduction="none")
             weight = of["weight"][batch]
-            loss = (weight * each).sum() / weight.sum() + OFFSET_PULL * (net.offset.weight**2).mean()
+            loss = (weight * huber(error, LINEAR_FROM)).sum() / weight.sum()
+            loss = loss + OFFSET_PULL * (net.offset.weight**2).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -258,11 +257,11 @@ def document(trained: Mapping[str, Trained], ops: Sequence[Ops]) -> dict[str, An
     """What the file holds."""
     networks = {}
     for family, found in trained.items():
-        net, scale = found.net, found.scale
+        net = found.net
         by_label, by_device = net.label.weight.detach().numpy(), net.device.weight.detach().numpy()
         networks[family] = {
-            "low": packed(scale.low), "high": packed(scale.high), "mean": packed(scale.mean),
-            "scale": packed(scale.deviation), "layers": [_layer(each) for each in (net.first, net.second, net.last)],
+            **found.scale.written(),
+            "layers": written_layers((net.first, net.second, net.last)),
             "labels": {name: packed(by_label[i]) for i, name in enumerate(found.labels)},
             "devices": {name: packed(by_device[i]) for i, name in enumerate(found.devices)},
             "sigma": {"": (round(found.error, 4), round(2.0 * found.error, 4))},
@@ -277,10 +276,6 @@ def document(trained: Mapping[str, Trained], ops: Sequence[Ops]) -> dict[str, An
 def _written(fit: FamilyFit) -> dict[str, Any]:
     offsets = {name: round(offset, 3) for name, offset in fit.offsets.items()}
     return {"numbers": [round(number, 3) for number in fit.numbers], "offsets": offsets, "sigma": CLASS_SIGMA}
-
-
-def _layer(layer: nn.Linear) -> dict[str, Any]:
-    return packed_layer(layer.weight.detach().numpy().T, layer.bias.detach().numpy())
 
 
 def families_of(trained: Mapping[str, Trained], ops: Iterable[Ops], machine: str) -> dict[str, FamilyFit]:

@@ -16,8 +16,8 @@ import torch
 
 from placer.calibration.published.samples import Sample, Table, op_samples, problem_samples, step_samples
 from placer.calibration.published.table import read_ops, read_problems, read_steps
-from placer.calibration.published.training import EPOCHS, Net, Scale, Trainer
-from placer.pricing import packed, packed_layer
+from placer.calibration.published.training import EPOCHS, Net, Scale, Trainer, written_layers
+from placer.pricing import packed
 from placer.pricing.gpu import FILE, Row, row_name, row_size
 
 #: Where counted steps are kept between runs.
@@ -165,15 +165,8 @@ def _family(label: str) -> str:
 def _numbers(net: Net, trainer: Trainer, scale: Scale, gpus: set[str], labels: set[str]) -> dict[str, Any]:
     by_gpu, by_label = net.gpu.weight.detach().numpy(), net.label.weight.detach().numpy()
     return {
-        "low": packed(scale.low),
-        "high": packed(scale.high),
-        "mean": packed(scale.mean),
-        "scale": packed(scale.deviation),
+        **scale.written(),
         "devices": {name: packed(by_gpu[i]) for i, name in enumerate(trainer.gpus) if name in gpus},
         "labels": {name: packed(by_label[i]) for i, name in enumerate(trainer.labels) if name in labels},
-        "layers": [_layer(layer) for layer in (net.first, net.second, net.last)],
+        "layers": written_layers((net.first, net.second, net.last)),
     }
-
-
-def _layer(layer: torch.nn.Linear) -> dict[str, Any]:
-    return packed_layer(layer.weight.detach().numpy().T, layer.bias.detach().numpy())

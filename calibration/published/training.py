@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from placer.calibration.published.samples import Sample, Table
+from placer.pricing import packed, packed_layer
 from placer.pricing.gpu import USUAL, Floor, kernel_seconds
 
 #: Units of the two hidden layers by kind of kernel, and numbers of a GPU and of an op.
@@ -78,6 +80,11 @@ class Scale:
         cut = np.clip(x, low, high)
         deviation = cut.std(axis=0)
         return cls(low, high, cut.mean(axis=0), np.where(deviation < 1e-3, 1.0, deviation))
+
+    def written(self) -> dict[str, str]:
+        """As a file has it."""
+        named = {"low": self.low, "high": self.high, "mean": self.mean, "scale": self.deviation}
+        return {name: packed(values) for name, values in named.items()}
 
     def apply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """``x`` cut and scaled."""
@@ -179,11 +186,11 @@ class Trainer:
         total = torch.zeros(len(numbers)).index_add(0, of, each)
         which = torch.tensor(numbers)
         error = torch.log(self._offset[which] + total) - self._log_seconds[which]
-        loss = (_huber(error, _LINEAR_FROM) * weights).sum() / weights.sum()
+        loss = (huber(error, _LINEAR_FROM) * weights).sum() / weights.sum()
         if len(instances) == len(numbers):
             return loss
         share = (each / total[of]).detach()
-        return loss + _PULL * (share * _huber(learnt - USUAL, 1.0) * weights[of]).sum() / weights.sum()
+        return loss + _PULL * (share * huber(learnt - USUAL, 1.0) * weights[of]).sum() / weights.sum()
 
     def _drawn_labels(self, instances: Tensor) -> Tensor:
         drawn = torch.rand(len(instances), generator=self._random)
@@ -218,5 +225,11 @@ class Trainer:
         return found
 
 
-def _huber(error: Tensor, linear_from: float) -> Tensor:
+def written_layers(layers: Sequence[nn.Linear]) -> list[dict[str, Any]]:
+    """Layers as a file has them."""
+    return [packed_layer(layer.weight.detach().numpy().T, layer.bias.detach().numpy()) for layer in layers]
+
+
+def huber(error: Tensor, linear_from: float) -> Tensor:
+    """The loss of each error: squared, and linear from ``linear_from`` on."""
     return functional.huber_loss(error, torch.zeros_like(error), delta=linear_from, reduction="none")

@@ -161,9 +161,8 @@ def scaled_fit(fit: DeviceFit, speeds: CpuSpeeds, narrower: float = 1.0) -> Devi
     rates["bytes_per_second"] = math.sqrt(there["bytes_per_second"] * speeds.bytes_per_second)
     cycle = speeds.cycle_seconds or speeds.dispatch_seconds / STARTING
     rates |= {CYCLE: cycle, **{f"{CYCLE}/{kind}": narrower * cycle for kind in VECTORISED}}
-    slower = speeds.dispatch_seconds / there["dispatch_seconds"]
-    rates["dispatch_seconds"] = speeds.dispatch_seconds
-    return replace(fit, rates=rates, framework={name: slower * seconds for name, seconds in fit.framework.items()})
+    started = starting(fit, speeds.dispatch_seconds)
+    return replace(started, rates={**started.rates, **rates, "dispatch_seconds": speeds.dispatch_seconds})
 
 
 def estimated_profile(calibration: Profile | None, why: str, threads: int) -> Profile:
