@@ -19,7 +19,7 @@ from placer.calibration.measuring.recording import SESSIONS
 from placer.calibration.plan import too_few
 from placer.errors import CalibrationError
 from placer.pricing import LONG_STEPS, MANY_TURNS
-from placer.profile import DeviceFit, Profile, Sample
+from placer.profile import Device, Profile, Sample
 
 #: Samples kept in the profile per family, device and number of threads: the corners of what was measured.
 KEPT_SAMPLES = 16
@@ -32,7 +32,7 @@ WAITED_FOR = "torch's profiler shows none of its kernels, so every op was timed 
 
 def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool) -> Profile:
     """The profile of what ``journal`` holds; raises CalibrationError where that is too little."""
-    fits: list[DeviceFit] = []
+    fits: list[Device] = []
     samples: list[Sample] = []
     spreads: list[float] = []
     lacking: list[str] = []
@@ -97,9 +97,9 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool) -
 
 
 def _one_core(
-    fits: Sequence[DeviceFit], observations: Sequence[StepObservation], rates: Mapping[str, float],
+    fits: Sequence[Device], observations: Sequence[StepObservation], rates: Mapping[str, float],
     known: Sequence[Profile], threads: int, fingerprint: Mapping[str, Any],
-) -> DeviceFit | None:  # fmt: skip
+) -> Device | None:  # fmt: skip
     """The fit of one core, by which many ``threads`` are priced; None for few threads, and where no core is known.
 
     Where nothing was measured on one thread, it is that of the nearest shipped profile, at this machine's pace.
@@ -132,7 +132,7 @@ def enough(journal: Journal, device: str, threads: int) -> bool:
     return sum(step.family != PACE for step in journal.of(device, threads)) >= fitting.LEAST_POINTS
 
 
-def noise_warnings(fits: Sequence[DeviceFit]) -> tuple[str, ...]:
+def noise_warnings(fits: Sequence[Device]) -> tuple[str, ...]:
     """A warning about a machine whose speed varies, in one line; empty where it hardly matters."""
     on_cpu = [fit for fit in fits if fit.device == "cpu"]
     varies = max((math.exp(TENTHS * fit.interval.get("moment", 0.0)) for fit in on_cpu), default=1.0)

@@ -13,7 +13,7 @@ from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.benchmarks.probe import Accelerator, Limit, Probe, log_uniform
 from placer.calibration.measuring.journal import StepObservation
 from placer.pricing import bounds
-from placer.profile import DeviceFit
+from placer.profile import Device
 
 #: Share of the peak rates that a step of random ops reaches, roughly: it turns seconds into a limit on work.
 EFFICIENCY = 0.3
@@ -66,7 +66,7 @@ class Planner:
         stretched = limit.share(rarely / longest_step) if rarely is not None else limit
         self.limit, self._stretched = (_within(memory, some, rates) for some in (limit, stretched))
         self._short = short
-        self._roofline = DeviceFit("cpu" if memory is None else "accelerator", 1, rates, {}, {}, {})
+        self._roofline = Device("cpu" if memory is None else "accelerator", 1, rates, {}, {}, {})
         self._families = {name: _Family(PROPOSERS[name][1]) for name in families or PROPOSERS}
 
     def next(self) -> Probe:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from placer.pricing import Z90, framework_counts, framework_seconds
-from placer.profile import DeviceFit, Profile
+from placer.profile import Device, Profile
 from placer.tracing import Trace, trace
 from placer.units import format_bytes, format_seconds, three_digits
 from placer.workload import make_workload
@@ -53,12 +53,12 @@ def render(profile: Profile, *, everything: bool = False) -> str:
     return "\n".join(lines).rstrip()
 
 
-def _from_catalog(fit: DeviceFit) -> bool:
+def _from_catalog(fit: Device) -> bool:
     """Whether nothing was measured: all that prices ops is what is known of the GPU."""
     return bool(fit.gpu) and not fit.families
 
 
-def _title(fit: DeviceFit, profile: Profile) -> str:
+def _title(fit: Device, profile: Profile) -> str:
     if fit.device == "cpu":
         return f"cpu, {fit.threads} thread{'s' * (fit.threads > 1)}"
     known = {item.get("device"): item.get("name") for item in profile.fingerprint.get("accelerators") or ()}
@@ -66,7 +66,7 @@ def _title(fit: DeviceFit, profile: Profile) -> str:
     return fit.device if name == fit.device else f"{fit.device}, {name}"
 
 
-def _sheet(fit: DeviceFit) -> Iterator[Row]:
+def _sheet(fit: Device) -> Iterator[Row]:
     rates = fit.rates
     yield "arithmetic", _arithmetic(fit)
     yield "memory", f"{_giga(rates['bytes_per_second'])}B/s, read and written"
@@ -87,7 +87,7 @@ def _sheet(fit: DeviceFit) -> Iterator[Row]:
         yield "certainty", _certainty(fit)
 
 
-def training_step(fit: DeviceFit) -> tuple[float, float]:
+def training_step(fit: Device) -> tuple[float, float]:
     """What the framework adds to a small training step: seconds in all steps, and beyond these seconds per op.
 
     The step is that of ``LAYERS`` linear layers with activations. Its ops are taken to keep the host as long as the
@@ -107,7 +107,7 @@ def _small_step() -> Trace:
     return trace(make_workload(nn.Sequential(*layers), (1, 32), mode="train", optimizer="adam"))
 
 
-def _arithmetic(fit: DeviceFit) -> str:
+def _arithmetic(fit: Device) -> str:
     """The rate of large matrix products by dtype; the unit stands once where it is the same."""
     peaks = {dtype: _giga(fit.rates[f"flops/{dtype}"]) for dtype in _DTYPES if f"flops/{dtype}" in fit.rates}
     prefixes = {peak[-1] for peak in peaks.values()}
@@ -116,21 +116,21 @@ def _arithmetic(fit: DeviceFit) -> str:
     return ", ".join(f"{dtype} {peak}FLOP/s" for dtype, peak in peaks.items())
 
 
-def _copy(fit: DeviceFit, direction: str, words: str) -> str:
+def _copy(fit: Device, direction: str, words: str) -> str:
     pageable, pinned = (fit.rates.get(f"copy/{direction}/{m}/bytes_per_second") for m in ("pageable", "pinned"))
     if pageable is None:
         return ""
     return f"{_giga(pageable)}B/s {words}" + (f" ({_giga(pinned)}B/s from pinned memory)" if pinned else "")
 
 
-def _certainty(fit: DeviceFit) -> str:
+def _certainty(fit: Device) -> str:
     """How far nine of ten predicted steps are off at the most, as measured on steps that were left out of the fit."""
     error = math.expm1(fit.interval.get("held_out", fit.interval["base"] * Z90))
     within = f"{error:.0%}" if error <= LARGE_ERROR else f"a factor of {1.0 + error:.1f}"
     return f"9 of 10 steps take within {within} of what is predicted"
 
 
-def _details(fit: DeviceFit) -> Iterator[Row]:
+def _details(fit: Device) -> Iterator[Row]:
     rates = fit.rates
     if "launch_seconds" in rates:
         yield "empty kernel", format_seconds(rates["dispatch_seconds"])

@@ -24,7 +24,7 @@ from placer.pricing import speed_reading
 from placer.pricing.predict import source_shares
 from placer.pricing.prediction import Prediction, PricedTrace
 from placer.pricing.speeds import CpuSpeeds
-from placer.profile.profile import SCHEMA, DeviceFit, Profile
+from placer.profile.profile import SCHEMA, Device, Profile
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # tests in the background of a shell: Ctrl-C is for tests, too
@@ -184,10 +184,10 @@ def make_prediction() -> Callable[..., Prediction]:
 @pytest.fixture
 def handmade_profile() -> Profile:
     """This machine, as if calibrated: physical floors only, a fast CPU, and an accelerator that is slow to launch."""
-    cpu = DeviceFit("cpu", torch.get_num_threads(), {
+    cpu = Device("cpu", torch.get_num_threads(), {
         "dispatch_seconds": 2e-6, "flops/float32": 5e10, "bytes_per_second": 1e10,
     }, {}, {}, {"base": 0.05, "ops": 0.0})  # fmt: skip
-    cuda = DeviceFit("cuda", 1, {
+    cuda = Device("cuda", 1, {
         "dispatch_seconds": 2e-6, "flops/float32": 2e13, "bytes_per_second": 1e12, "launch_seconds": 5e-6,
         "issue_seconds": 5e-6, "sync_seconds": 1e-5, "context_seconds": 1.0, "first_call_seconds": 1e-3,
         "copy/h2d/pageable/bytes_per_second": 5e9, "copy/h2d/pageable/seconds_per_tensor": 1e-5,

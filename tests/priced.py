@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from placer.pricing.networks import cpu_edition, cpu_network
 from placer.pricing.shapes import Loop, Product
 from placer.pricing.work import Place, Work
-from placer.profile.profile import DeviceFit, FamilyFit
+from placer.profile.profile import Device, FamilyFit
 from placer.tracing.trace_data import OpCall, TensorSpec
 
 RATES = {"dispatch_seconds": 1e-6, "flops/float32": 1e11, "flops/bfloat16": 2e11, "bytes_per_second": 1e10}
@@ -36,9 +36,9 @@ def elementwise(op: str, numel: float, moved: float) -> Work:
     return Work("elementwise", op, "float32", numel, moved, loop, Place(1e6, previous=moved))
 
 
-def device(families: Mapping[str, FamilyFit] | None = None, **rates: float) -> DeviceFit:
+def device(families: Mapping[str, FamilyFit] | None = None, **rates: float) -> Device:
     """One thread of a CPU, by its rates, and what is learnt of its families."""
-    return DeviceFit("cpu", 1, {**RATES, **rates}, families or {}, {}, {}, edition=cpu_edition())
+    return Device("cpu", 1, {**RATES, **rates}, families or {}, {}, {}, edition=cpu_edition())
 
 
 def family(name: str, offsets: Mapping[str, float] | None = None, sigma: float = 0.1) -> FamilyFit:

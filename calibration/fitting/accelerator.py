@@ -36,7 +36,7 @@ from placer.pricing import (
     waits_for_device,
 )
 from placer.pricing.gpu import edition as gpu_edition
-from placer.profile import DeviceFit, reported_gpu
+from placer.profile import Device, reported_gpu
 
 #: A step whose kernels take less than this share of it, by their prices, is its host's; and the least share of it that
 #: is, however long waits are.
@@ -81,7 +81,7 @@ class Pace:
 
 
 def host_pace(
-    observations: Sequence[StepObservation], fit: DeviceFit, framework: Mapping[str, float]
+    observations: Sequence[StepObservation], fit: Device, framework: Mapping[str, float]
 ) -> Pace:  # fmt: skip
     """The pace of the steps whose kernels the host did not wait for; ``fit`` prices these.
 
@@ -104,7 +104,7 @@ def host_pace(
 
 
 def _beyond_costs(
-    observations: Sequence[StepObservation], fit: DeviceFit, framework: Mapping[str, float]
+    observations: Sequence[StepObservation], fit: Device, framework: Mapping[str, float]
 ) -> dict[tuple[str, str], list[float]]:
     """log(seconds of the host / its costs) of all steps that are the host's, in rounds, by (family, name) of a step."""
     model = CostModel(fit)
@@ -146,21 +146,21 @@ def with_copies(rates: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def launch_and_wait(fit: DeviceFit) -> float:
+def launch_and_wait(fit: Device) -> float:
     """What a step timed on its own takes besides host and kernels: the last launch, and the wait."""
     return fit.rates.get("launch_seconds", 0.0) + fit.rates.get("sync_seconds", 0.0)
 
 
 def fit_accelerator(
     observations: Sequence[StepObservation], rates: Mapping[str, float], *, device: str, threads: int, gpu: str = ""
-) -> DeviceFit:
+) -> Device:
     """All numbers of one accelerator.
 
     ``framework`` holds what issuing an op and all between the ops take the host (``host_costs.host_framework``), and
     ``kernels/<op>``, the kernels that a call runs in. ``gpu`` is what the catalog calls the accelerator: what others
     published of it, and of others, is what its ops are compared with; else what its rates allow.
     """
-    empty = DeviceFit(device, threads, with_copies(rates), {}, {}, {}, gpu=gpu, edition=gpu_edition() if gpu else 0)
+    empty = Device(device, threads, with_copies(rates), {}, {}, {}, gpu=gpu, edition=gpu_edition() if gpu else 0)
     measured = {name: ops for name, ops in ops_by_family(observations).items() if name != "view"}
     found = replace(empty, families=adapt(empty, measured, 0.0, 0.0, OF_ITS_MODEL if gpu else OTHER_CLASS))
     usual = gpu_profile(gpu).fits[0].framework if gpu else host_framework()

@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from placer.calibration.fitting.samples import MeasuredOp
 from placer.pricing import CostModel, Network, Work, cpu_inputs, cpu_network, known_labels, op_label
-from placer.profile import DeviceFit, FamilyFit
+from placer.profile import Device, FamilyFit
 
 Array = NDArray[np.float64]
 
@@ -62,7 +62,7 @@ SAME_CLASS, OTHER_CLASS = Prior(0.1, 0.045, 0.05), Prior(1.0, 0.4, 0.4)
 
 
 def adapt(
-    device: DeviceFit, measured: Mapping[str, Sequence[MeasuredOp]], pace: float, believed: float, prior: Prior
+    device: Device, measured: Mapping[str, Sequence[MeasuredOp]], pace: float, believed: float, prior: Prior
 ) -> dict[str, FamilyFit]:
     """The families of ``device``, of which these ops were measured at a ``pace``; both paces are logarithms.
 
@@ -79,7 +79,7 @@ def adapt(
 
 
 def _adapted(
-    device: DeviceFit, family: str, ops: Sequence[MeasuredOp], pace: float, believed: float, prior: Prior
+    device: Device, family: str, ops: Sequence[MeasuredOp], pace: float, believed: float, prior: Prior
 ) -> FamilyFit:
     """One family of the device."""
     known = device.families.get(family) or FamilyFit((), {}, NOISE, 0)
@@ -114,7 +114,7 @@ class Curve:
     """
 
     def __init__(
-        self, network: Network | None, known: FamilyFit, works: Sequence[Work], device: DeviceFit, prior: Prior
+        self, network: Network | None, known: FamilyFit, works: Sequence[Work], device: Device, prior: Prior
     ) -> None:
         self._network, self._before, self._rows = network, np.array(known.numbers), len(works)
         self.count = len(known.numbers) if network is not None else 0

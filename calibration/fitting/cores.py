@@ -17,7 +17,7 @@ from placer.calibration.fitting.interval import log_ratios
 from placer.calibration.fitting.nearest import Expectation
 from placer.calibration.measuring.journal import StepObservation
 from placer.pricing import Z90, starting
-from placer.profile import THREAD_SECONDS, Cores, DeviceFit, on_cores
+from placer.profile import THREAD_SECONDS, Cores, Device, on_cores
 
 #: Numbers of threads up to which each is measured and fitted as such.
 FEW_THREADS = 2
@@ -32,8 +32,8 @@ SHARING = 0.22
 
 
 def fit_cores(
-    observations: Sequence[StepObservation], rates: Mapping[str, float], core: DeviceFit, threads: int
-) -> DeviceFit:
+    observations: Sequence[StepObservation], rates: Mapping[str, float], core: Device, threads: int
+) -> Device:
     """The fit of all cores together; ``core`` is that of one thread. Its families are those of ``core``."""
     pace = math.exp(float(np.median(log_ratios(observations, _all_cores(core, rates, threads)))))
     of_all = _all_cores(core, rates, threads, pace)
@@ -43,14 +43,14 @@ def fit_cores(
 
 def core_of_steps(
     observations: Sequence[StepObservation], rates: Mapping[str, float], known: Expectation, threads: int
-) -> DeviceFit:
+) -> Device:
     """One core of a machine on which nothing ran on one thread: that of another (``known``), at this one's pace.
 
     Ops and all between them start at the pace. What they do once they have started, a core does as ``known`` says. The
     pace is found by steps on so many ``threads``: half of them are faster, half slower than predicted.
     """
 
-    def core(pace: float) -> DeviceFit:
+    def core(pace: float) -> Device:
         return starting(known.fit, pace * known.fit.rates["dispatch_seconds"])
 
     def slower(pace: float) -> bool:
@@ -60,7 +60,7 @@ def core_of_steps(
     return replace(core(_crossing(slower, *PACES)), reference=known.name, families=families)
 
 
-def _interval(core: DeviceFit) -> dict[str, float]:
+def _interval(core: Device) -> dict[str, float]:
     """The constants of the interval: those of one core, and what sharing adds.
 
     The steps that were measured on all cores do not tell it: they are few, and those of early calibrations are blocks
@@ -70,7 +70,7 @@ def _interval(core: DeviceFit) -> dict[str, float]:
     return {**core.interval, "base": base, "held_out": Z90 * base}
 
 
-def _all_cores(core: DeviceFit, rates: Mapping[str, float], threads: int, pace: float = 1.0) -> DeviceFit:
+def _all_cores(core: Device, rates: Mapping[str, float], threads: int, pace: float = 1.0) -> Device:
     """What all cores take, by what one of them does."""
     cores = Cores(
         core.rates,
@@ -80,7 +80,7 @@ def _all_cores(core: DeviceFit, rates: Mapping[str, float], threads: int, pace: 
         thread_seconds=rates.get("thread_seconds", THREAD_SECONDS),
         pace=pace,
     )
-    return on_cores(core, [DeviceFit("cpu", threads, dict(rates), {}, {}, {}, cores=cores)], threads)
+    return on_cores(core, [Device("cpu", threads, dict(rates), {}, {}, {}, cores=cores)], threads)
 
 
 def _crossing(above: Callable[[float], bool], low: float, high: float) -> float:

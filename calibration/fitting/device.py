@@ -16,7 +16,7 @@ from placer.calibration.fitting.nearest import Comparison, Expectation, compare
 from placer.calibration.fitting.samples import ops_by_family
 from placer.calibration.measuring.journal import StepObservation
 from placer.pricing import LONG_STEPS, CostModel, cpu_edition
-from placer.profile import DeviceFit
+from placer.profile import Device
 
 #: One step in this many is kept from the first fit, to see how far predictions of unseen steps are off.
 HELD_OUT = 4
@@ -27,7 +27,7 @@ LEAST_NETWORKS = 12
 def fit_device(
     observations: Sequence[StepObservation], rates: Mapping[str, float], *, threads: int, expected: Expectation,
     step_seconds: float = 0.15,
-) -> DeviceFit:  # fmt: skip
+) -> Device:  # fmt: skip
     """All numbers of a CPU: those of its families, the framework's share, and the interval's constants.
 
     The interval comes from steps that were held out of a first fit; the fit returned has learnt from all of them.
@@ -35,7 +35,7 @@ def fit_device(
     the middle of the moments; what they differ by is part of the interval, and its ``moment`` on its own.
     """
     rates = {**rates, **(limits(expected.fit) if expected.same_class else {})}
-    empty = DeviceFit(
+    empty = Device(
         "cpu", threads, rates, families=expected.fit.families, framework={}, interval={}, reference=expected.name,
         edition=cpu_edition(),
     )  # fmt: skip
@@ -62,7 +62,7 @@ def fit_device(
     return replace(found, interval={**interval, "moment": moments.spread})
 
 
-def limits(fit: DeviceFit) -> dict[str, float]:
+def limits(fit: Device) -> dict[str, float]:
     """The rates that bound an op. Of a class of machines they are known better than a minute shows them.
 
     A second of a shared machine reads them up to twice too low or too high.
@@ -90,8 +90,8 @@ def of_nearest_pace(
 
 
 def _fit_once(
-    observations: Sequence[StepObservation], empty: DeviceFit, expected: Expectation, moments: Moments
-) -> tuple[DeviceFit, Comparison]:
+    observations: Sequence[StepObservation], empty: Device, expected: Expectation, moments: Moments
+) -> tuple[Device, Comparison]:
     measured = ops_by_family(observations)
     ops = [one.op for family in measured.values() for one in family]
     comparison = compare(ops, expected, len(observations), moments)
@@ -101,7 +101,7 @@ def _fit_once(
     return (fit, comparison) if prior != OTHER_CLASS else (_at_pace_of_steps(fit, observations), comparison)
 
 
-def _at_pace_of_steps(fit: DeviceFit, observations: Sequence[StepObservation]) -> DeviceFit:
+def _at_pace_of_steps(fit: Device, observations: Sequence[StepObservation]) -> Device:
     """The fit of a machine of another class, all its prices times what whole steps took over them in the middle.
 
     Networks tell it, where there are enough: blocks stand for ops that no network has so many of.

@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression
 from placer.calibration.fitting.nearest import Comparison, Expectation
 from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.pricing import BACKWARD, FORWARD, LEARNT, UPDATE, CostModel
-from placer.profile import DeviceFit
+from placer.profile import Device
 
 Array = NDArray[np.float64]
 
@@ -30,7 +30,7 @@ ROUNDS, FAR_OFF, NEAR = 3, 3.0, 0.02
 
 
 def fit_framework(
-    observations: Sequence[StepObservation], fit: DeviceFit, transfer_from: tuple[Expectation, Comparison] | None
+    observations: Sequence[StepObservation], fit: Device, transfer_from: tuple[Expectation, Comparison] | None
 ) -> dict[str, float]:
     """Seconds per forward op, autograd node, module call, ...: what a step on the CPU takes beyond its ops.
 

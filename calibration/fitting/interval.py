@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from placer.calibration.fitting.nearest import FAMILY_PER_PACE, Comparison, Expectation
 from placer.calibration.measuring.journal import StepObservation
 from placer.pricing import Z90, CostModel, doubt, framework_seconds
-from placer.profile import DeviceFit
+from placer.profile import Device
 
 Array = NDArray[np.float64]
 
@@ -32,14 +32,14 @@ def predict_step(step: StepObservation, model: CostModel) -> tuple[float, float]
     return total, doubt((op.family for op in step.ops), prices, sigma) / max(total, 1e-12)
 
 
-def log_ratios(observations: Sequence[StepObservation], fit: DeviceFit) -> list[float]:
+def log_ratios(observations: Sequence[StepObservation], fit: Device) -> list[float]:
     """Logs of what steps took over what ``fit`` predicts."""
     model = CostModel(fit)
     return [math.log(step.seconds / predict_step(step, model)[0]) for step in observations]
 
 
 def fit_interval(
-    held: Sequence[StepObservation], fit: DeviceFit, transfer_from: tuple[Expectation, Comparison] | None,
+    held: Sequence[StepObservation], fit: Device, transfer_from: tuple[Expectation, Comparison] | None,
     spread: float = 0.0,
 ) -> dict[str, float]:  # fmt: skip
     """Constants such that nine held-out steps in ten lie within Z90 * hypot(base, ops * sigma) of their prediction.

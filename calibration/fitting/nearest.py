@@ -15,7 +15,7 @@ from placer.calibration.fitting.adapt import NORMAL, OTHER_CLASS, SAME_CLASS, Pr
 from placer.calibration.fitting.moments import Moments
 from placer.calibration.measuring.journal import OpObservation
 from placer.pricing import CostModel, Work
-from placer.profile import SAME_CLASS_WITHIN, DeviceFit, Profile, dissimilarity
+from placer.profile import SAME_CLASS_WITHIN, Device, Profile, dissimilarity
 
 Array = NDArray[np.float64]
 
@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 class Expectation:
     """What another machine's fit expects of ops."""
 
-    def __init__(self, fit: DeviceFit, *, same_class: bool = False, name: str = "") -> None:
+    def __init__(self, fit: Device, *, same_class: bool = False, name: str = "") -> None:
         """``same_class``: the other machine is of this one's class, and its times are expected to be those of this one.
         ``name`` is what its profile is called.
         """

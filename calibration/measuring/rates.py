@@ -55,7 +55,7 @@ class RateTimer:
 
 
 def measure_rates(device: str, *, seconds: float, clock: Clock = time.perf_counter) -> dict[str, float]:
-    """All rates of one device within about ``seconds``: FLOP/s, bytes/s and seconds, as named in a ``DeviceFit``.
+    """All rates of one device within about ``seconds``: FLOP/s, bytes/s and seconds, as named in a ``Device``.
 
     On an accelerator also ``memory_bytes`` and ``flops/tf32``, and where this call was the process's first use of it
     ``context_seconds``, ``first_call_seconds`` and ``first_use/...`` (see ``first_use``). On a CPU with several threads

@@ -43,7 +43,7 @@ from placer.pricing import (
     start_share,
     work_of_features,
 )
-from placer.profile import DeviceFit, FamilyFit, named_cores
+from placer.profile import Device, FamilyFit, named_cores
 
 #: Units of the two hidden layers by family.
 HIDDEN = {
@@ -186,7 +186,7 @@ def _class_op(row: Mapping[str, str]) -> ClassOp:
     )  # fmt: skip
 
 
-def train(ops: Ops, fits: Mapping[str, DeviceFit], epochs: int = EPOCHS) -> Trained:
+def train(ops: Ops, fits: Mapping[str, Device], epochs: int = EPOCHS) -> Trained:
     """The network of a family; ``fits`` have the rates of the machines."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -305,7 +305,7 @@ SIGMA = 0.2
 CLASS_SIGMA = 0.4
 
 
-def machines() -> dict[str, DeviceFit]:
+def machines() -> dict[str, Device]:
     """The fits of the machines that come with placer, by name and threads."""
     return {f"{name}@{fit.threads}": fit for name in profile.shipped() for fit in profile.load(name).fits}
 
@@ -317,7 +317,7 @@ def trained_on(ops: Sequence[Ops], epochs: int = EPOCHS) -> dict[str, Trained]:
     return dict(zip((each.family for each in ops), found, strict=True))
 
 
-def starts_of(ops: Ops, fits: Mapping[str, DeviceFit]) -> dict[str, float]:
+def starts_of(ops: Ops, fits: Mapping[str, Device]) -> dict[str, float]:
     """How many times a machine's start of an op each of these takes where it does next to nothing, by name."""
     found: dict[str, list[NDArray[np.float64]]] = defaultdict(list)
     names = np.array([op_label(work) for work in ops.works])

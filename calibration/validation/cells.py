@@ -20,7 +20,7 @@ from placer.calibration.validation.record import Cell, apart
 from placer.decision import Candidate, Candidates, Question, Traced, answer, traced_step
 from placer.errors import PlacerError
 from placer.pricing import Prediction, Work, describe_step, peak
-from placer.profile import DeviceFit, Profile
+from placer.profile import Device, Profile
 from placer.tracing import trace
 from placer.workload import Data, Workload, make_workload
 
@@ -142,7 +142,7 @@ def priced_on(traced: Traced, profile: Profile, device: str, threads: int) -> Pr
     return table.parts[0].predictions[device]
 
 
-def _roofline(work: Work, fit: DeviceFit) -> float:
+def _roofline(work: Work, fit: Device) -> float:
     """The roofline of one op: a start, then FLOPs at the peak of the dtype or bytes at the memory's rate."""
     start = work.shape.ops_inside * fit.rates["dispatch_seconds"]
     return start + max(work.flops / peak(work, fit.rates), work.bytes / fit.rates["bytes_per_second"])

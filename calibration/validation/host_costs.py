@@ -45,7 +45,7 @@ from placer.pricing import (
     host_seconds,
     waits_for_device,
 )
-from placer.profile import DeviceFit
+from placer.profile import Device
 from placer.tracing import Trace, trace
 
 Array = NDArray[np.float64]
@@ -88,7 +88,7 @@ class Measured:
     cells: tuple[Step, ...]
     generated: tuple[Step, ...]
     observations: tuple[StepObservation, ...]
-    fit: DeviceFit
+    fit: Device
 
 
 def amounts(works: Sequence[tuple[Work, int]], counts: Mapping[str, float]) -> Array:
@@ -112,7 +112,7 @@ def read(folder: Path, networks: Mapping[str, Entry], traces: dict[tuple[str, in
         journal = Journal(plain, fingerprint, existing=True)
     device, threads = next(key for key in journal.rates if key[0] != "cpu")
     rates = with_copies(journal.rates[device, threads])
-    fit = DeviceFit(device, threads, rates, {}, {}, {}, gpu=catalog_gpu(fingerprint, device))
+    fit = Device(device, threads, rates, {}, {}, {}, gpu=catalog_gpu(fingerprint, device))
     model = CostModel(fit)
     observations = tuple(journal.of(device, threads))
     generated = [_generated(step, model) for step in observations if not _waits(step)]

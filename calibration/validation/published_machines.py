@@ -24,7 +24,7 @@ from placer.calibration.published.networks import identity
 from placer.calibration.validation.comparison import ERRORS, Comparison, error_figures, price_each, publish
 from placer.calibration.validation.scores import group_by
 from placer.pricing import Prediction, Residence, framework_seconds, predict
-from placer.profile import DeviceFit, Profile
+from placer.profile import Device, Profile
 from placer.tracing import Trace
 
 #: Seconds of Python around a call inside a published time, by what the source's name begins with: the rows of torch's
@@ -129,7 +129,7 @@ def price_op(row: MachineOp, trace: Trace) -> PricedRow:
     return PricedRow(row, op_group(row), family, row.seconds, seconds, low, high, is_held(row.name))
 
 
-def harness_seconds(row: MachineOp, trace: Trace, fit: DeviceFit) -> float:
+def harness_seconds(row: MachineOp, trace: Trace, fit: Device) -> float:
     """Seconds by which the source's loop takes longer than that of a step here; less where it is below 0."""
     own = next((seconds for name, seconds in HARNESS.items() if row.source.startswith(name)), None)
     if own is None:

@@ -31,7 +31,7 @@ from placer.errors import CalibrationError, ProfileMissing
 from placer.machine import MeasuredSpeeds
 from placer.pricing import beside, named_profile, nearest_profile, on_other_cpu, small_step_seconds
 from placer.printable import printable_text
-from placer.profile import DeviceFit, Profile, find_gpu, load, shipped, stale_fields
+from placer.profile import Device, Profile, find_gpu, load, shipped, stale_fields
 from placer.units import format_seconds
 from placer.workload import same_randomness
 
@@ -156,7 +156,7 @@ def estimate_for(source: Profile | str | Path | None) -> Profile:
     profile = None if source is None else _loaded(source)
     facts = machine.fingerprint() if profile is None else profile.fingerprint
     nearest = nearest_profile(facts, own_class=False)
-    fits: list[DeviceFit] = []
+    fits: list[Device] = []
     for threads in (torch.get_num_threads(),) if profile is None else profile.threads("cpu"):
         probed = machine.measure_speeds() if profile is None else _speeds_of(profile, threads)
         fits += on_other_cpu(nearest, beside(nearest, probed, threads), threads=threads).fits

@@ -23,7 +23,7 @@ from placer.decision.table import Table
 from placer.errors import PlacerError
 from placer.nest import map_nest
 from placer.pricing import UPDATE_PREFIX, Prediction, is_update
-from placer.profile import DeviceFit
+from placer.profile import Device
 from placer.tracing import OpCall, Trace
 from placer.units import format_count
 from placer.workload import Workload
@@ -83,7 +83,7 @@ def substituted(trace: Trace, name: str) -> Trace:
     return trace.everywhere(lambda step: dataclasses.replace(step, calls=tuple(map(changed, step.calls))))
 
 
-def knows_fused(fit: DeviceFit, optimizer: str) -> bool:
+def knows_fused(fit: Device, optimizer: str) -> bool:
     """Whether the fused form of an optimizer (as traced: ``Adam``) was measured on a device."""
     family = fit.families.get("optimizer")
     return family is not None and f"{UPDATE_PREFIX}{optimizer}.fused" in family.offsets

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from placer.decision import PricedPart, Table
 from placer.explanation.data import Bottleneck, LayerRow, OpRow, PartRow, SpanRow
 from placer.pricing import SOURCES, Prediction, PricedTrace, Span, backed, compute_parts, step_bounds, timeline
-from placer.profile import DeviceFit
+from placer.profile import Device
 
 #: Phases in the order of a step.
 PHASES = ("forward", "loss", "backward", "optimizer")
@@ -48,7 +48,7 @@ def _inside(part: PricedPart, layer: str) -> str:
     return ".".join(filter(None, (_label(part), layer)))
 
 
-def _fit(part: PricedPart, device: str) -> DeviceFit | None:
+def _fit(part: PricedPart, device: str) -> Device | None:
     return part.predictions[device].priced.fit
 
 

@@ -21,7 +21,7 @@ from placer.pricing.physics import evaluates, op_parts
 from placer.pricing.prediction import Compilation, PricedTrace
 from placer.pricing.shapes import Convolution, Windows
 from placer.pricing.work import Work
-from placer.profile import DeviceFit, find_gpu
+from placer.profile import Device, find_gpu
 from placer.tracing import OpCall, Trace
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _elements(call: OpCall) -> int:
     return max((t.numel for t in (*call.outputs, *call.inputs)), default=0)
 
 
-def parts_of(work: Work, seconds: float, fit: DeviceFit) -> tuple[float, float, float]:
+def parts_of(work: Work, seconds: float, fit: Device) -> tuple[float, float, float]:
     """(start, arithmetic, memory traffic): the parts of an op's seconds.
 
     On an accelerator an op that the compiler can fuse is bound by memory. On the CPU the parts are those of its floor;

@@ -1,4 +1,4 @@
-"""DeviceFit -> seconds for an op on a device: physics, times what is learnt.
+"""Device -> seconds for an op on a device: physics, times what is learnt.
 
     log seconds = log physics(work, device) + network(shape, numbers(device), numbers(op)) + offset(device, op)
 
@@ -29,7 +29,7 @@ from placer.pricing.shapes import ONE_PIECE
 from placer.pricing.timeline import host_seconds, kernels_of, pause_seconds
 from placer.pricing.unfolded import unfolded, unfolded_seconds
 from placer.pricing.work import Work, known_labels, op_label
-from placer.profile import DeviceFit, FamilyFit, Profile
+from placer.profile import Device, FamilyFit, Profile
 from placer.tracing import Trace
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: Seconds, sigma of log(seconds) and source of each of some ops.
 Prices: TypeAlias = tuple[list[float], list[float], list[Source]]
 #: A way to price ops of a family.
-Pricer: TypeAlias = "Callable[[CostModel, Sequence[Work], DeviceFit, str], Prices]"
+Pricer: TypeAlias = "Callable[[CostModel, Sequence[Work], Device, str], Prices]"
 #: Rates without which there are no physics.
 _NEEDED_RATES = ("dispatch_seconds", "flops/float32", "bytes_per_second")
 #: Standard deviation of log(seconds) of an op whose shape is beyond all that a network was fitted to.
@@ -51,7 +51,7 @@ _OF_OTHER_NETWORKS = "{what} was fitted to other knowledge of {of} than this pla
 class CostModel:
     """Prices op calls on one device at one thread count."""
 
-    def __init__(self, fit: DeviceFit) -> None:
+    def __init__(self, fit: Device) -> None:
         """Raises ProfileError for a fit without physics, or of other networks than this version has."""
         lacking = [name for name in _NEEDED_RATES if not fit.rates.get(name, 0.0) > 0.0]
         if lacking:
@@ -118,7 +118,7 @@ class CostModel:
             sigma[i] = math.hypot(sigma[i], SHARED_SIGMA)
         return seconds, sigma, sources
 
-    def _price_in_groups(self, works: Sequence[Work], fit: DeviceFit) -> Prices:
+    def _price_in_groups(self, works: Sequence[Work], fit: Device) -> Prices:
         """``price_works`` with the numbers of ``fit``, whatever the cores. Ops priced in one way go together."""
         groups: dict[tuple[Pricer, str], list[int]] = {}
         for i, work in enumerate(works):
@@ -131,7 +131,7 @@ class CostModel:
                 seconds[i], sigma[i], sources[i] = price, doubt, source
         return seconds, sigma, sources
 
-    def _pricer_of(self, work: Work, fit: DeviceFit) -> tuple[Pricer, str]:
+    def _pricer_of(self, work: Work, fit: Device) -> tuple[Pricer, str]:
         """What prices an op, and the family whose ops are priced together with it; "" for those of all families."""
         if fit.device != "cpu":
             return (CostModel._free, "") if work.family == "view" else (CostModel._on_accelerator, work.family)
@@ -144,11 +144,11 @@ class CostModel:
         counted = work.family == "view" or (work.effort is not None and work.effort.kind == COUNTED)
         return (CostModel._by_bounds if counted else CostModel._by_table_of_ops), ""
 
-    def _free(self, works: Sequence[Work], fit: DeviceFit, _: str) -> Prices:
+    def _free(self, works: Sequence[Work], fit: Device, _: str) -> Prices:
         """Nothing runs on the device."""
         return [0.0] * len(works), [0.0] * len(works), [_measured(fit)] * len(works)
 
-    def _by_network(self, works: Sequence[Work], fit: DeviceFit, family: str) -> Prices:
+    def _by_network(self, works: Sequence[Work], fit: Device, family: str) -> Prices:
         """Physics, and what ops of the family take beyond them, by the numbers of this device."""
         network, known = cpu_network(family), fit.families[family]
         assert network is not None
@@ -165,7 +165,7 @@ class CostModel:
         sources: list[Source] = [_measured(fit) if inside else "extrapolated" for inside in covered]
         return seconds.tolist(), sigma, sources
 
-    def _on_accelerator(self, works: Sequence[Work], fit: DeviceFit, family: str) -> Prices:
+    def _on_accelerator(self, works: Sequence[Work], fit: Device, family: str) -> Prices:
         """What is known of the GPU from others' measurements of it, and how this one differs where it was measured."""
         described = list(map(on_accelerator, works))
         if self._gpu is not None:
@@ -181,15 +181,15 @@ class CostModel:
                 sigma[i], sources[i] = known.sigma, _measured(fit)
         return seconds, sigma, sources
 
-    def _by_table_of_ops(self, works: Sequence[Work], fit: DeviceFit, _: str) -> Prices:
+    def _by_table_of_ops(self, works: Sequence[Work], fit: Device, _: str) -> Prices:
         """Cycles or memory traffic."""
         return _unmeasured(works, [table_seconds(work, fit) for work in works])
 
-    def _by_unfolding(self, works: Sequence[Work], fit: DeviceFit, _: str) -> Prices:
+    def _by_unfolding(self, works: Sequence[Work], fit: Device, _: str) -> Prices:
         """What is known of convolutions without oneDNN."""
         return _unmeasured(works, [unfolded_seconds(work, fit.rates) for work in works])
 
-    def _by_bounds(self, works: Sequence[Work], fit: DeviceFit, _: str) -> Prices:
+    def _by_bounds(self, works: Sequence[Work], fit: Device, _: str) -> Prices:
         """Peak rates alone."""
         return _unmeasured(works, [bounds(work, fit).seconds for work in works])
 
@@ -202,7 +202,7 @@ def check_current(profile: Profile) -> None:
             raise ProfileTooOld(_OF_OTHER_NETWORKS.format(what=name, of=fit.gpu or fit.device))
 
 
-def is_current(fit: DeviceFit) -> bool:
+def is_current(fit: Device) -> bool:
     """Whether the numbers of the fit's families belong to the networks of this version."""
     if not fit.families:
         return True
@@ -226,7 +226,7 @@ def _label(work: Work, network: Network) -> str:
     return next((label for label in known_labels(work) if label in network.labels), "")
 
 
-def _measured(fit: DeviceFit) -> Source:
+def _measured(fit: Device) -> Source:
     """What a price rests on that was measured."""
     return "published" if fit.estimated else "calibrated"
 

@@ -9,7 +9,7 @@ from placer import machine
 from placer.pricing.describe import is_update
 from placer.pricing.ops import row_of
 from placer.pricing.shapes import settings
-from placer.profile import DeviceFit, Profile, memory_of
+from placer.profile import Device, Profile, memory_of
 from placer.tracing import OpCall, Trace, once_per_trace
 
 #: What a CUDA context takes of a device that this process does not use yet: 0.3 to 0.6 GB with PyTorch's kernels.
@@ -45,7 +45,7 @@ def needed_bytes(trace: Trace, device: str) -> int:
     return int((trace.peak_bytes + beyond) * (1.0 + ALLOCATOR_SHARE))
 
 
-def available_bytes(device: str, fit: DeviceFit, residence: Residence) -> int | None:
+def available_bytes(device: str, fit: Device, residence: Residence) -> int | None:
     """What a workload could have of a device of this machine: what is free, and what it holds there already.
 
     Where only a device context could tell what is free, all of the device's memory, as calibration recorded it. None
@@ -66,7 +66,7 @@ def available_bytes(device: str, fit: DeviceFit, residence: Residence) -> int | 
     return mine if total is None or device == "cpu" else min(mine, total)
 
 
-def memory_elsewhere(profile: Profile, fit: DeviceFit) -> int | None:
+def memory_elsewhere(profile: Profile, fit: Device) -> int | None:
     """What a workload could have of another machine's device, were nothing else on it; None where that is not known."""
     total = memory_of(profile, fit.device)
     if total is None or fit.gpu:  # the catalog counts what a context leaves

@@ -30,7 +30,7 @@ from placer.profile import (
     THREAD_SECONDS,
     Cores,
     CpuSheet,
-    DeviceFit,
+    Device,
     FamilyFit,
     Profile,
     dissimilarity,
@@ -143,14 +143,14 @@ def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
     )
 
 
-def starting(fit: DeviceFit, dispatch_seconds: float) -> DeviceFit:
+def starting(fit: Device, dispatch_seconds: float) -> Device:
     """A fit as of a CPU that starts an op in so many seconds, and takes as many times as long for all between ops."""
     cycle, slower = cycle_seconds(fit.rates), dispatch_seconds / fit.rates["dispatch_seconds"]
     rates = {**fit.rates, "dispatch_seconds": dispatch_seconds, CYCLE: cycle}
     return replace(fit, rates=rates, framework={name: slower * seconds for name, seconds in fit.framework.items()})
 
 
-def scaled_fit(fit: DeviceFit, speeds: CpuSpeeds, narrower: float = 1.0) -> DeviceFit:
+def scaled_fit(fit: Device, speeds: CpuSpeeds, narrower: float = 1.0) -> Device:
     """A fit as of a CPU of these speeds, those of all threads. ``narrower`` are its registers, by this factor.
 
     What is known of neither how ops are shared nor of caches lies half way between the two machines.
@@ -211,7 +211,7 @@ def _calibrated_cpu(calibration: Profile | None, facts: Mapping[str, Any]) -> Pr
 
 def _accelerator(
     accelerator: Mapping[str, Any], calibration: Profile | None, cpu: Profile, facts: Mapping[str, Any]
-) -> DeviceFit | None:
+) -> Device | None:
     """The fit of an accelerator: as calibrated, where that holds, or of the catalog; None where nothing is known."""
     device = str(accelerator["device"])
     alone = {**facts, "accelerators": [accelerator]}

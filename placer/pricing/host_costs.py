@@ -42,7 +42,7 @@ COSTS: Mapping[str, float] = {
 
 
 def host_framework(seconds: Mapping[str, float] = COSTS) -> dict[str, float]:
-    """The ``framework`` of a ``DeviceFit`` (seconds) of a host that takes these ``seconds`` for ``HOST_WORK``."""
+    """The ``framework`` of a ``Device`` (seconds) of a host that takes these ``seconds`` for ``HOST_WORK``."""
     found = {name: seconds[name] for name in COUNTED}
     found |= {f"{HOST}/{family}": seconds[family] for family in FAMILIES}
     found[HOST] = seconds[ANY_OP]

@@ -19,7 +19,7 @@ from placer.pricing.ops import QUANTIZED
 from placer.pricing.prediction import Bound, PricedTrace
 from placer.pricing.shapes import ITEM, Loop, cut
 from placer.pricing.work import Work, inputs_of, known_labels
-from placer.profile import DeviceFit
+from placer.profile import Device
 
 #: What float32 products run in on tensor cores, and the suffix of its rate (``flops/tf32``).
 TF32 = "tf32"
@@ -53,7 +53,7 @@ class Bounds(NamedTuple):
         return self.start + max(self.arithmetic, self.memory)
 
 
-def bounds(work: Work, fit: DeviceFit) -> Bounds:
+def bounds(work: Work, fit: Device) -> Bounds:
     """What physics allow an op on the device of ``fit``.
 
     On a CPU products run at the peak that was measured of them. All else takes a cycle of a core for each FLOP,
@@ -74,7 +74,7 @@ def cycle_seconds(rates: Mapping[str, float]) -> float:
     return rates.get(CYCLE) or rates["dispatch_seconds"] / STARTING
 
 
-def bytes_per_second(work: Work, fit: DeviceFit) -> float:
+def bytes_per_second(work: Work, fit: Device) -> float:
     """How fast the cores read and write a step's operands: from their caches, where these hold them."""
     rate = fit.rates["bytes_per_second"]
     if work.place.footprint > CORE_CACHE * fit.threads:
@@ -82,7 +82,7 @@ def bytes_per_second(work: Work, fit: DeviceFit) -> float:
     return max(rate, fit.threads * CACHED / cycle_seconds(fit.rates))
 
 
-def cpu_inputs(works: Sequence[Work], fit: DeviceFit) -> tuple[Array, Array]:
+def cpu_inputs(works: Sequence[Work], fit: Device) -> tuple[Array, Array]:
     """(seconds by physics of n ops of one family, n x d inputs of the family's network).
 
     The inputs are the features of an op, amounts on a log2 scale, then arithmetic and traffic over the start.
@@ -127,7 +127,7 @@ def has_physics(work: Work) -> bool:
     return work.effort.kind != QUANTIZED if work.effort is not None else FAMILIES[work.family].described
 
 
-def table_seconds(work: Work, fit: DeviceFit) -> float:
+def table_seconds(work: Work, fit: Device) -> float:
     """What an op takes on a CPU by the table of ops: its start, then its cycles or its memory traffic.
 
     Its bounds alone where the table does not have it.
@@ -150,7 +150,7 @@ def evaluates(work: Work) -> bool:
     return work.family == "elementwise" and isinstance(work.shape, Loop) and work.shape.evaluates(work.flops)
 
 
-def start_share(work: Work, fit: DeviceFit) -> float:
+def start_share(work: Work, fit: Device) -> float:
     """Share of an op's time that does not depend on how much it does: what the thread that starts it does alone."""
     limits = bounds(work, fit)
     return limits.start / limits.seconds
@@ -160,7 +160,7 @@ def start_share(work: Work, fit: DeviceFit) -> float:
 COMPUTE_PARTS = ("arithmetic", "memory", "overhead", "optimizer")
 
 
-def op_parts(work: Work, seconds: float, fit: DeviceFit) -> Bounds:
+def op_parts(work: Work, seconds: float, fit: Device) -> Bounds:
     """Seconds of an op by what they go into: starting it, its arithmetic, its memory traffic.
 
     They are split like the bounds of these. Arithmetic and traffic overlap: only the longer of the two counts.
@@ -171,14 +171,14 @@ def op_parts(work: Work, seconds: float, fit: DeviceFit) -> Bounds:
     return Bounds(seconds - rest, rest if computes else 0.0, 0.0 if computes else rest)
 
 
-def compute_parts(priced: PricedTrace, fit: DeviceFit) -> dict[str, float]:
+def compute_parts(priced: PricedTrace, fit: Device) -> dict[str, float]:
     """The seconds of a step's ops by ``COMPUTE_PARTS``: what they go into, the optimizer's apart."""
     rows = list(zip(priced.trace.calls, priced.works, priced.seconds, strict=True))
     by_limit = _by_limit(((work, seconds) for call, work, seconds in rows if call.phase != "optimizer"), fit)
     return {**by_limit, "optimizer": sum(seconds for call, _, seconds in rows if call.phase == "optimizer")}
 
 
-def step_bounds(priced: PricedTrace, components: Mapping[str, float], fit: DeviceFit) -> dict[Bound, float]:
+def step_bounds(priced: PricedTrace, components: Mapping[str, float], fit: Device) -> dict[Bound, float]:
     """The seconds of a step by what bounds them; they add up to the step.
 
     An accelerator runs behind its host. Where the host needs longer to issue the ops than the device to run them,
@@ -201,7 +201,7 @@ def step_bounds(priced: PricedTrace, components: Mapping[str, float], fit: Devic
     return found
 
 
-def _by_limit(rows: Iterable[tuple[Work, float]], fit: DeviceFit) -> dict[str, float]:
+def _by_limit(rows: Iterable[tuple[Work, float]], fit: Device) -> dict[str, float]:
     sums = {"overhead": 0.0, "arithmetic": 0.0, "memory": 0.0}
     parts: dict[int, Bounds] = {}
     for work, seconds in rows:

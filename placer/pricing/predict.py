@@ -24,7 +24,7 @@ from placer.pricing.ops import row_of
 from placer.pricing.physics import step_bounds
 from placer.pricing.prediction import SOURCES, Prediction, PricedTrace, Provenance, backed
 from placer.pricing.shapes import Convolution
-from placer.profile import DeviceFit, Profile, find_gpu
+from placer.profile import Device, Profile, find_gpu
 from placer.tracing import Trace, once_per_trace
 from placer.workload import Loading
 
@@ -68,7 +68,7 @@ GPU_IDLE = 0.115
 
 
 def step_watts(
-    profile: Profile, fit: DeviceFit, components: Mapping[str, float], step_seconds: float, threads: int
+    profile: Profile, fit: Device, components: Mapping[str, float], step_seconds: float, threads: int
 ) -> float | None:
     """Mean watts of the CPU and of the accelerator that ``fit`` is of, while a step of these components runs.
 
@@ -236,7 +236,7 @@ def source_shares(priced: PricedTrace) -> dict[str, float]:
     return {source: seconds / total for source, seconds in sums.items() if seconds}
 
 
-def log_sigma(priced: PricedTrace, fit: DeviceFit, step_seconds: float) -> float:
+def log_sigma(priced: PricedTrace, fit: Device, step_seconds: float) -> float:
     """Standard deviation of log(step seconds).
 
     The error of an op repeats wherever it runs, so errors add up linearly within a family and as squares between
@@ -269,7 +269,7 @@ def doubt(families: Iterable[str], seconds: Iterable[float], sigma: Iterable[flo
 
 
 def one_time_parts(
-    trace: Trace, profile: Profile, fit: DeviceFit, device: str, residence: Residence
+    trace: Trace, profile: Profile, fit: Device, device: str, residence: Residence
 ) -> dict[str, float]:
     """Seconds paid once: the way of the weights to the device; on an accelerator also context, libraries, first calls.
 

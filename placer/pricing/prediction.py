@@ -11,7 +11,7 @@ from placer.tracing import Trace
 
 if TYPE_CHECKING:
     from placer.pricing.work import Work
-    from placer.profile import DeviceFit
+    from placer.profile import Device
 
 #: What an op's price rests on, from the best to the weakest: samples around it, taken on this device; rows that others
 #: published of this device, op and dtype, with sizes around it; distant samples; rows of other GPUs, dtypes or sizes;
@@ -67,7 +67,7 @@ class PricedTrace:
     counts: Mapping[str, float] = field(default_factory=dict)
     #: The fit that the prices come from, and the work of every call. An explanation derives from them what limits an
     #: op. None and empty for prices made by hand.
-    fit: DeviceFit | None = field(default=None, repr=False, compare=False)
+    fit: Device | None = field(default=None, repr=False, compare=False)
     works: tuple[Work, ...] = field(default=(), repr=False, compare=False)
     kernels: tuple[float, ...] = ()
     #: Of a step that is priced as compiled; None of an eager one.

@@ -18,7 +18,7 @@ from placer.pricing.ops import row_of
 from placer.pricing.prediction import PricedTrace
 from placer.pricing.shapes import FUSED, Recurrent, Update
 from placer.pricing.work import Work, kernel_of, op_of
-from placer.profile import DeviceFit
+from placer.profile import Device
 from placer.tracing import CHECKS, COUNTS, READS
 from placer.workload import Loading, outputs_stay
 
@@ -91,7 +91,7 @@ def kernels_of(work: Work, framework: Mapping[str, float]) -> float:
     return framework.get(f"{KERNELS}/{issued_as(work)}", 1.0)
 
 
-def pause_seconds(kernels: float, fit: DeviceFit) -> float:
+def pause_seconds(kernels: float, fit: Device) -> float:
     """Seconds between kernels that follow each other on the device, which no kernel's own time holds."""
     return kernels * fit.rates.get("kernel_gap_seconds", 0.0)
 
@@ -139,7 +139,7 @@ class Span:
 
 
 def on_cpu(
-    priced: PricedTrace, fit: DeviceFit, *, loading: Loading | None = None, spans: list[Span] | None = None
+    priced: PricedTrace, fit: Device, *, loading: Loading | None = None, spans: list[Span] | None = None
 ) -> StepTime:
     """One clock: ops and framework add up. ``spans`` gets the ops, with the framework's time evenly between them."""
     compute = sum(priced.seconds)
@@ -163,7 +163,7 @@ def on_cpu(
 
 
 def on_accelerator(
-    priced: PricedTrace, fit: DeviceFit, *, data: str, outputs: str | None = None, loading: Loading | None = None,
+    priced: PricedTrace, fit: Device, *, data: str, outputs: str | None = None, loading: Loading | None = None,
     spans: list[Span] | None = None,
 ) -> StepTime:  # fmt: skip
     """Two clocks, for two steps that follow each other: the host issues the second while the device is still busy.
@@ -212,7 +212,7 @@ def _advance(clocks: Clocks, schedule: Sequence[Entry], spans: list[Span] | None
 
 
 def accelerator_schedule(
-    priced: PricedTrace, fit: DeviceFit, *, data: str, outputs: str | None = None
+    priced: PricedTrace, fit: Device, *, data: str, outputs: str | None = None
 ) -> tuple[list[Entry], float]:
     """What the host does in a step on an accelerator, and the seconds that copies of batch and outputs take of it."""
     trace, rates = priced.trace, fit.rates

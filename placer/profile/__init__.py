@@ -8,7 +8,7 @@ from placer.profile.profile import (
     OLDEST_SCHEMA,
     SAME_CLASS_WITHIN,
     SCHEMA,
-    DeviceFit,
+    Device,
     FamilyFit,
     Profile,
     Sample,
@@ -42,7 +42,7 @@ from placer.profile.store import (
 )
 
 __all__ = [
-    "Cores", "CpuSheet", "DataSheet", "DeviceFit", "FamilyFit", "OLDEST_SCHEMA", "PUBLISHED_MPS", "Profile",
+    "Cores", "CpuSheet", "DataSheet", "Device", "FamilyFit", "OLDEST_SCHEMA", "PUBLISHED_MPS", "Profile",
     "SAME_CLASS_WITHIN", "SCHEMA", "SUFFIXES", "Sample", "THREAD_SECONDS", "changed_fields", "check_fresh",
     "check_name", "check_source", "check_target", "cpus", "data_home", "default_path", "default_threads",
     "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported", "knowledge", "load", "load_cached",

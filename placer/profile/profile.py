@@ -70,7 +70,7 @@ class FamilyFit:
 
 
 @dataclass(frozen=True)
-class DeviceFit:
+class Device:
     """What was fitted for one device at one number of CPU threads.
 
     ``rates`` are data-sheet numbers in FLOP/s, bytes/s and seconds (``"flops/float32"``, ``"bytes_per_second"``,
@@ -96,7 +96,7 @@ class DeviceFit:
     edition: int = 0
 
 
-def on_cores(core: DeviceFit, measured: Sequence[DeviceFit], threads: int) -> DeviceFit:
+def on_cores(core: Device, measured: Sequence[Device], threads: int) -> Device:
     """The fit of a CPU at any number of ``threads``, more than one.
 
     ``core`` is the fit of one thread. Those ``measured``, in ascending order, are of several: they have ``cores`` and
@@ -133,14 +133,14 @@ class Profile:
     created: str
     fingerprint: Mapping[str, Any]
     samples: tuple[Sample, ...]
-    fits: tuple[DeviceFit, ...]
+    fits: tuple[Device, ...]
     noise: Mapping[str, float]
     warnings: tuple[str, ...]
     complete: bool
     seconds: float
     name: str = ""
     unusable: Mapping[str, str] = field(default_factory=dict)
-    _on_cores: dict[int, DeviceFit] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _on_cores: dict[int, Device] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def estimated(self) -> bool:
@@ -169,7 +169,7 @@ class Profile:
         device = machine.normal_device(device)
         return tuple(sorted(fit.threads for fit in self.fits if fit.device == device))
 
-    def fit(self, device: str, threads: int | None = None) -> DeviceFit:
+    def fit(self, device: str, threads: int | None = None) -> Device:
         """The fit of a device with so many CPU ``threads``; None: the default at calibration.
 
         Where cores share what one of them was measured to take, any number has a fit; else it is the one whose number

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from placer.collector import without_collection
 from placer.errors import ProfileDamaged, ProfileError, ProfileTooNew, ProfileTooOld
 from placer.profile.cores import Cores
-from placer.profile.profile import OLDEST_SCHEMA, SCHEMA, DeviceFit, FamilyFit, Profile, Sample
+from placer.profile.profile import OLDEST_SCHEMA, SCHEMA, Device, FamilyFit, Profile, Sample
 
 Array = NDArray[np.float64]
 FORMAT = "placer machine profile"
@@ -38,7 +38,7 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 #: One line of text without what steers a terminal.
 _PRINTABLE = "^[^\\x00-\\x1f\\x7f-\\x9f\\u200b-\\u200f\\u2028-\\u202e\\ufeff]*\\Z"
 Line = Annotated[str, Meta(max_length=1000, pattern=_PRINTABLE)]
-Device = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*(:[0-9]{1,3})?\\Z")]
+DeviceName = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*(:[0-9]{1,3})?\\Z")]
 Positive = Annotated[float, Meta(gt=0)]
 Amount = Annotated[float, Meta(ge=0)]
 Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
@@ -64,7 +64,7 @@ class _Cores(Struct, forbid_unknown_fields=True):
 
 
 class _Fit(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    device: Device
+    device: DeviceName
     threads: Count
     rates: dict[Line, Amount]
     families: dict[Line, _Family]
@@ -77,7 +77,7 @@ class _Fit(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class _Table(Struct, forbid_unknown_fields=True):
-    device: Device
+    device: DeviceName
     threads: Count
     family: Line
     ops: tuple[Line, ...]
@@ -93,7 +93,7 @@ class _Document(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=
     fingerprint: dict[Line, Any]
     warnings: tuple[Line, ...]
     noise: dict[Line, Amount]
-    unusable: dict[Device, Line] = {}
+    unusable: dict[DeviceName, Line] = {}
     fits: tuple[_Fit, ...]
     #: Read only where they are asked for: they take most of the file.
     samples: Raw
@@ -132,7 +132,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no value of JSON")
 
 
-def _encoded_fit(fit: DeviceFit) -> _Fit:
+def _encoded_fit(fit: Device) -> _Fit:
     families = {name: _encoded_family(family) for name, family in fit.families.items()}
     cores = None
     if fit.cores is not None:
@@ -253,7 +253,7 @@ def _check_facts(value: Any) -> None:
 
 
 class _Accelerator(Struct):
-    device: Device
+    device: DeviceName
     memory_bytes: Amount = 0
 
 
@@ -263,7 +263,7 @@ class _Machine(Struct):
     accelerators: list[_Accelerator] = []
 
 
-def _fit(fit: _Fit, where: str) -> DeviceFit:
+def _fit(fit: _Fit, where: str) -> Device:
     for name, count in fit.framework.items():
         if name.startswith(_KERNELS) and count > _MOST_KERNELS:
             raise ValueError(f"{where}.framework.{name}: no call runs in {count:g} kernels")
@@ -271,7 +271,7 @@ def _fit(fit: _Fit, where: str) -> DeviceFit:
         name: FamilyFit(family.numbers, family.offsets, family.sigma, family.measured)
         for name, family in fit.families.items()
     }
-    return DeviceFit(
+    return Device(
         fit.device, fit.threads, fit.rates, families, fit.framework, fit.interval, fit.reference, fit.gpu,
         cores=_cores(fit, where), edition=fit.edition,
     )  # fmt: skip

@@ -23,7 +23,7 @@ from placer.decision.advice import (
     with_fused,
 )
 from placer.explanation import Advice
-from placer.profile.profile import DeviceFit, FamilyFit, Profile
+from placer.profile.profile import Device, FamilyFit, Profile
 from placer.tracing import trace
 from placer.workload import make_workload
 
@@ -49,7 +49,7 @@ def net(width: int = 64) -> nn.Module:
 
 
 def with_rates(known: Profile, device: str, **rates: float) -> Profile:
-    def changed(fit: DeviceFit) -> DeviceFit:
+    def changed(fit: Device) -> Device:
         if fit.device != device:
             return fit
         return dataclasses.replace(fit, rates={**fit.rates, **{k.replace("__", "/"): v for k, v in rates.items()}})
@@ -199,7 +199,7 @@ def test_an_activation_is_replaced_forward_and_backward() -> None:
 
 def test_a_fused_optimizer_is_known_where_it_was_measured() -> None:
     family = FamilyFit((), {"optimizer::Adam.fused": 0.1, "optimizer::Adam": 0.0, "optimizer::SGD": 0.0}, 0.1, 3)
-    fit = DeviceFit("cpu", 2, {}, {"optimizer": family}, {}, {})
+    fit = Device("cpu", 2, {}, {"optimizer": family}, {}, {})
     assert [knows_fused(fit, name) for name in ("Adam", "SGD", "RMSprop")] == [True, False, False]
     assert not knows_fused(dataclasses.replace(fit, families={}), "Adam")
     traced = trace(make_workload(nn.Linear(4, 2), (8, 4), mode="train", optimizer="adam"))

@@ -13,14 +13,14 @@ import pytest
 import torch
 from simulated import profiler
 from simulated.clock import VirtualClock
-from simulated.device import DEVICE, Device, machine_with
+from simulated.device import DEVICE, SimulatedDevice, machine_with
 from simulated.entry_point import FLAG
 from simulated.spec import SPEC
 
 from placer.calibration import plan
 from placer.calibration.measuring import bench, recording
 from placer.calibration.runner import calibrate
-from placer.profile.profile import DeviceFit, Profile
+from placer.profile.profile import Device, Profile
 
 collect_ignore_glob = [] if os.environ.get(FLAG) else ["test_*.py"]
 
@@ -42,7 +42,7 @@ def _warm() -> Iterator[None]:
 
 
 @pytest.fixture
-def device() -> Iterator[Device]:
+def device() -> Iterator[SimulatedDevice]:
     """The device as in a new process, on a virtual clock."""
     with DEVICE.on(VirtualClock()):
         DEVICE.forget_context()
@@ -50,7 +50,7 @@ def device() -> Iterator[Device]:
 
 
 @pytest.fixture
-def assemble() -> Iterator[Callable[..., Sequence[Device]]]:
+def assemble() -> Iterator[Callable[..., Sequence[SimulatedDevice]]]:
     """Makes the devices of the process, one of each ``Spec`` it is called with, on a virtual clock."""
     with ExitStack() as stack:
         stack.enter_context(DEVICE.on(VirtualClock()))
@@ -93,7 +93,7 @@ def with_its_host(calibrated_sim: Profile) -> Profile:
 @pytest.fixture
 def with_cpu(calibrated_sim: Profile) -> Profile:
     """The same beside a CPU whose costs are set by hand."""
-    cpu = DeviceFit("cpu", torch.get_num_threads(), {
+    cpu = Device("cpu", torch.get_num_threads(), {
         "dispatch_seconds": 2e-6, "flops/float32": 1e10, "bytes_per_second": 4e9,
     }, {}, {}, {"base": 0.05, "ops": 0.0})  # fmt: skip
     return replace(calibrated_sim, fits=(cpu, *calibrated_sim.fits))

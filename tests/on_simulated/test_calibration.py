@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from simulated.device import Device
+from simulated.device import SimulatedDevice
 from simulated.spec import SPEC
 
 from placer.calibration.benchmarks.probe import Probe
@@ -56,7 +56,7 @@ def test_the_hosts_pace_is_told_by_three_rounds_of_fixed_networks(calibrated_sim
     assert 0.1 < paces["host"] < 1.0
 
 
-def test_ops_are_timed_in_place_and_whole_ops_with_what_is_in_them(device: Device) -> None:
+def test_ops_are_timed_in_place_and_whole_ops_with_what_is_in_them(device: SimulatedDevice) -> None:
     class Layers(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()

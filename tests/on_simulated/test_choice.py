@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from on_simulated.two_devices import devices_of, large
-from simulated.device import Device
+from simulated.device import SimulatedDevice
 from simulated.spec import SPEC
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -16,14 +16,14 @@ from torch.utils.data import DataLoader, TensorDataset
 import placer
 from placer import machine
 from placer.machine import devices, identity
-from placer.profile.profile import DeviceFit, Profile
+from placer.profile.profile import Device, Profile
 
 
 def small() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
 
 
-def test_looking_creates_no_context(device: Device) -> None:
+def test_looking_creates_no_context(device: SimulatedDevice) -> None:
     assert machine.accelerators() == ("sim",)
     assert machine.available_devices() == ("cpu", "sim")
     assert machine.fingerprint()["accelerators"][0]["device"] == "sim"
@@ -39,7 +39,7 @@ def test_looking_creates_no_context(device: Device) -> None:
         machine.memory("sim:3")
 
 
-def test_choosing_the_cpu_creates_no_context(device: Device, profile_file: Path) -> None:
+def test_choosing_the_cpu_creates_no_context(device: SimulatedDevice, profile_file: Path) -> None:
     model = small()
     placement = placer.choose(model, (4, 4), mode="train", profile=profile_file)
     assert placement.decision.device == "cpu"
@@ -51,7 +51,7 @@ def test_choosing_the_cpu_creates_no_context(device: Device, profile_file: Path)
     assert device.contexts == 0
 
 
-def test_what_pays_is_moved_and_trains_there(device: Device, profile_file: Path) -> None:
+def test_what_pays_is_moved_and_trains_there(device: SimulatedDevice, profile_file: Path) -> None:
     model = large()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     placement = placer.choose(model, (512, 256), mode="train", optimizer=optimizer, profile=profile_file)
@@ -78,7 +78,7 @@ def test_what_pays_is_moved_and_trains_there(device: Device, profile_file: Path)
     assert devices_of(model) == {"cpu"}
 
 
-def test_asked_again_a_model_that_was_moved_away_comes_back(device: Device, profile_file: Path) -> None:
+def test_asked_again_a_model_that_was_moved_away_comes_back(device: SimulatedDevice, profile_file: Path) -> None:
     model = large()
     for _ in range(3):
         placement = placer.choose(model, (512, 256), mode="train", profile=profile_file)
@@ -93,12 +93,12 @@ def test_asked_again_a_model_that_was_moved_away_comes_back(device: Device, prof
 
 @pytest.mark.parametrize(("rate", "chosen"), [(1e16, "meta"), (1e7, "sim")])
 def test_of_two_kinds_of_accelerator_the_faster_one_is_taken(
-    rate: float, chosen: str, device: Device, with_cpu: Profile, monkeypatch: pytest.MonkeyPatch
+    rate: float, chosen: str, device: SimulatedDevice, with_cpu: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for place in (machine, devices, identity):
         monkeypatch.setattr(place, "accelerators", lambda: ("sim", "meta"))
     rates = {"dispatch_seconds": 1e-7, "flops/float32": rate, "bytes_per_second": rate, "memory_bytes": 1e10}
-    other = DeviceFit("meta", 1, rates, {}, {}, {"base": 0.05, "ops": 0.0})
+    other = Device("meta", 1, rates, {}, {}, {"base": 0.05, "ops": 0.0})
     both = replace(with_cpu, fits=(*with_cpu.fits, other), fingerprint=machine.fingerprint())
     model = large()
     placement = placer.choose(model, (512, 256), mode="train", profile=both)
@@ -107,7 +107,7 @@ def test_of_two_kinds_of_accelerator_the_faster_one_is_taken(
     assert devices_of(model) == {chosen}
 
 
-def test_the_move_is_part_of_a_short_run(device: Device, profile_file: Path) -> None:
+def test_the_move_is_part_of_a_short_run(device: SimulatedDevice, profile_file: Path) -> None:
     long = placer.choose(large(), (32, 256), mode="train", profile=profile_file, move=False)
     short = placer.choose(large(), (32, 256), mode="train", profile=profile_file, move=False, steps=1)
     assert (long.decision.device, short.decision.device) == ("sim", "cpu")
@@ -115,7 +115,7 @@ def test_the_move_is_part_of_a_short_run(device: Device, profile_file: Path) -> 
     assert device.contexts == 0
 
 
-def test_what_does_not_fit_stays_away(device: Device, profile_file: Path) -> None:
+def test_what_does_not_fit_stays_away(device: SimulatedDevice, profile_file: Path) -> None:
     # 100 MB, four times over when trained with Adam. The gradient still fits: torch may lose what a backward raises.
     model = nn.Linear(5000, 5000)
     placement = placer.choose(model, (64, 5000), mode="train", profile=profile_file)
@@ -129,7 +129,7 @@ def test_what_does_not_fit_stays_away(device: Device, profile_file: Path) -> Non
         optimizer.step()
 
 
-def test_real_steps_are_timed_on_all_devices_that_are_here(device: Device, profile_file: Path) -> None:
+def test_real_steps_are_timed_on_all_devices_that_are_here(device: SimulatedDevice, profile_file: Path) -> None:
     model = large()
     timed = placer.Options(measure="always")
     found = placer.explain(model, (64, 256), mode="train", profile=profile_file, what_if="T4", options=timed)
@@ -141,7 +141,9 @@ def test_real_steps_are_timed_on_all_devices_that_are_here(device: Device, profi
     assert devices_of(model) == {"cpu"}  # copies ran
 
 
-def test_steps_that_were_timed_tell_of_another_batch_on_both_devices(device: Device, profile_file: Path) -> None:
+def test_steps_that_were_timed_tell_of_another_batch_on_both_devices(
+    device: SimulatedDevice, profile_file: Path
+) -> None:
     def asked(rows: int, measure: str = "never") -> placer.Placement:
         options = placer.Options(measure=measure)  # type: ignore[arg-type]
         return placer.choose(large(), (rows, 256), mode="train", profile=profile_file, options=options, move=False)

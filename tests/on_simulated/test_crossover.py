@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 import torch
-from simulated.device import DEVICE, Device
+from simulated.device import DEVICE, SimulatedDevice
 from simulated.slow_cpu import SlowCpu
 from torch import nn
 
@@ -68,7 +68,7 @@ def crossover(seconds: Callable[[int], float], cpu: Callable[[int], float]) -> f
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_where_both_really_take_the_same_the_prediction_is_near(
-    name: str, device: Device, with_its_host: Profile
+    name: str, device: SimulatedDevice, with_its_host: Profile
 ) -> None:
     """Of times, not of batch sizes: where those of the CPU grow slowly, a few microseconds are many rows."""
     network = NETWORKS[name]
@@ -88,7 +88,7 @@ def test_where_both_really_take_the_same_the_prediction_is_near(
 @pytest.mark.parametrize("data", ["host", "pinned", "device"])
 @pytest.mark.parametrize("batch", [16, 2048])
 def test_steps_are_predicted_wherever_batches_live(
-    batch: int, data: str, device: Device, with_its_host: Profile
+    batch: int, data: str, device: SimulatedDevice, with_its_host: Profile
 ) -> None:
     """A step that waits for the host and one that waits for the device."""
     network = NETWORKS["mlp"]

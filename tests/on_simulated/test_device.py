@@ -7,7 +7,7 @@ import gc
 
 import pytest
 import torch
-from simulated.device import Device
+from simulated.device import SimulatedDevice
 from simulated.spec import SPEC
 from torch import nn
 
@@ -25,7 +25,7 @@ def network() -> nn.Sequential:
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop])
-def test_training_gives_the_numbers_of_the_cpu(device: Device, optimizer: type[torch.optim.Optimizer]) -> None:
+def test_training_gives_the_numbers_of_the_cpu(device: SimulatedDevice, optimizer: type[torch.optim.Optimizer]) -> None:
     model = network()
     reference = copy.deepcopy(model)
     parameters = list(model.parameters())
@@ -45,7 +45,7 @@ def test_training_gives_the_numbers_of_the_cpu(device: Device, optimizer: type[t
         torch.testing.assert_close(a.cpu(), b)
 
 
-def test_recurrent_and_attention_layers_run(device: Device) -> None:
+def test_recurrent_and_attention_layers_run(device: SimulatedDevice) -> None:
     layers = (
         nn.RNN(8, 8, batch_first=True, bidirectional=True), nn.LSTM(8, 8, 2, batch_first=True),
         nn.GRU(8, 8, bias=False, batch_first=True), nn.GRU(8, 8, batch_first=True),
@@ -67,7 +67,7 @@ def test_recurrent_and_attention_layers_run(device: Device) -> None:
             torch.testing.assert_close(ours.grad.cpu(), theirs.grad)
 
 
-def test_the_host_goes_on_while_the_device_computes(device: Device) -> None:
+def test_the_host_goes_on_while_the_device_computes(device: SimulatedDevice) -> None:
     a = torch.randn(512, 512, device="sim")
     _ = a @ a  # the first product takes the host longer
     torch.accelerator.synchronize()
@@ -82,7 +82,7 @@ def test_the_host_goes_on_while_the_device_computes(device: Device) -> None:
     assert device.clock.now - start == pytest.approx(SPEC.issue + SPEC.launch + 2 * work + SPEC.sync)
 
 
-def test_memory_is_limited_and_given_back(device: Device) -> None:
+def test_memory_is_limited_and_given_back(device: SimulatedDevice) -> None:
     gc.collect()
     before = device.memory.used
     x = torch.empty(1 << 20, device="sim")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from simulated.device import Device
+from simulated.device import SimulatedDevice
 
 from placer.cli import main
 from placer.profile import Profile, save
@@ -21,7 +21,7 @@ def found() -> dict[str, Any]:
     return report
 
 
-def test_looking_creates_no_context(device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_creates_no_context(device: SimulatedDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACER_HOME", str(tmp_path))
     report = found()
     assert [d["device"] for d in report["devices"]] == ["cpu", "sim"]
@@ -33,7 +33,7 @@ def test_looking_creates_no_context(device: Device, tmp_path: Path, monkeypatch:
 
 
 def test_a_calibrated_accelerator(
-    device: Device, with_cpu: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    device: SimulatedDevice, with_cpu: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PLACER_HOME", str(tmp_path))
     save(with_cpu)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from on_simulated.two_devices import devices_of, large
 from simulated.backend import Backend
-from simulated.device import DEVICE, Device
+from simulated.device import DEVICE, SimulatedDevice
 from simulated.spec import SPEC
 from torch import nn
 
@@ -32,7 +32,7 @@ def calibrated_here(with_cpu: Profile) -> Profile:
 
 
 def test_a_device_that_vanished_is_no_candidate(
-    device: Device, calibrated_here: Profile, monkeypatch: pytest.MonkeyPatch
+    device: SimulatedDevice, calibrated_here: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Backend, "device_count", lambda self: 0)
     with warnings.catch_warnings():
@@ -43,7 +43,7 @@ def test_a_device_that_vanished_is_no_candidate(
     assert "no other device" in placement.reason
 
 
-def test_a_full_device_is_left_out_with_the_reason(device: Device, calibrated_here: Profile) -> None:
+def test_a_full_device_is_left_out_with_the_reason(device: SimulatedDevice, calibrated_here: Profile) -> None:
     held = torch.empty(device.memory.free - (1 << 20), dtype=torch.uint8, device="sim")
     placement = placer.choose(large(), (512, 256), mode="train")
     assert placement.decision.device == "cpu"
@@ -52,7 +52,7 @@ def test_a_full_device_is_left_out_with_the_reason(device: Device, calibrated_he
 
 
 def test_a_device_busy_with_other_jobs_is_said_in_the_reason(
-    device: Device, calibrated_here: Profile, monkeypatch: pytest.MonkeyPatch
+    device: SimulatedDevice, calibrated_here: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "utilization", lambda name: 0.97)
     with warnings.catch_warnings():
@@ -69,7 +69,7 @@ def test_a_device_busy_with_other_jobs_is_said_in_the_reason(
 
 
 def test_a_device_that_fills_up_after_the_decision_leaves_the_model_where_it_was(
-    device: Device, calibrated_here: Profile, monkeypatch: pytest.MonkeyPatch
+    device: SimulatedDevice, calibrated_here: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = large()
     optimizer = torch.optim.Adam(model.parameters())
@@ -107,9 +107,11 @@ def refuse(*_: Any, **__: Any) -> Any:
     raise RuntimeError("The driver on your system is too old")
 
 
-def test_a_driver_that_is_too_old_is_one_warning_and_the_cpu(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_is_too_old_is_one_warning_and_the_cpu(
+    device: SimulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No profile, a device that is listed, and a context that cannot be created."""
-    monkeypatch.setattr(Device, "touch", refuse)
+    monkeypatch.setattr(SimulatedDevice, "touch", refuse)
     model = large()
     with pytest.warns(PlacerWarning, match="run: placer calibrate") as seen:
         placement = placer.choose(model, (512, 256), mode="train")
@@ -121,7 +123,7 @@ def test_a_driver_that_is_too_old_is_one_warning_and_the_cpu(device: Device, mon
 
 
 def test_of_an_accelerator_that_nobody_knows_it_is_the_default_rule_and_one_warning(
-    device: Device, with_cpu: Profile
+    device: SimulatedDevice, with_cpu: Profile
 ) -> None:
     other = {**machine.fingerprint(), "cpu": "another CPU"}
     profile.save(replace(with_cpu, fingerprint=other))
@@ -132,7 +134,9 @@ def test_of_an_accelerator_that_nobody_knows_it_is_the_default_rule_and_one_warn
     assert placement.confidence is None
 
 
-def test_a_device_without_a_calibration_is_the_default_rule_and_one_warning(device: Device, with_cpu: Profile) -> None:
+def test_a_device_without_a_calibration_is_the_default_rule_and_one_warning(
+    device: SimulatedDevice, with_cpu: Profile
+) -> None:
     only_cpu = tuple(fit for fit in with_cpu.fits if fit.device == "cpu")
     profile.save(replace(with_cpu, fits=only_cpu, fingerprint=machine.fingerprint()))
     with pytest.warns(PlacerWarning, match=r"sim is not calibrated") as seen:
@@ -148,7 +152,7 @@ def tangled() -> nn.Module:
 
 
 def test_out_of_memory_while_calibrating_is_infeasible_and_the_memory_is_free_again(
-    device: Device, calibrated_sim: Profile, tmp_path: Path
+    device: SimulatedDevice, calibrated_sim: Profile, tmp_path: Path
 ) -> None:
     bench = Bench("sim", torch.get_num_threads(), rates=calibrated_sim.fit("sim").rates, clock=DEVICE.clock)
     journal = Journal(tmp_path / "p.journal", {})

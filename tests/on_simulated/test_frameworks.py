@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from simulated.device import Device
+from simulated.device import SimulatedDevice
 from simulated.spec import SPEC
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -36,7 +36,7 @@ def rows(number: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(number, 64), torch.randn(number, 2)
 
 
-def test_lightning_is_told_the_accelerator(device: Device) -> None:
+def test_lightning_is_told_the_accelerator(device: SimulatedDevice) -> None:
     lightning = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
     from placer.integrations.lightning import trainer_args
 
@@ -61,7 +61,7 @@ def test_lightning_is_told_the_accelerator(device: Device) -> None:
 
 
 def test_accelerate_takes_the_accelerator_that_was_chosen(
-    assemble: Callable[..., Sequence[Device]], monkeypatch: pytest.MonkeyPatch
+    assemble: Callable[..., Sequence[SimulatedDevice]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It knows no number: it takes the process's current one."""
     pytest.importorskip("accelerate", reason="accelerate is not installed")
@@ -98,7 +98,7 @@ def fitted(skorch: Any, **options: Any) -> tuple[Any, Any]:
     return net, dict(net.callbacks_)["placer"].placement_
 
 
-def test_a_net_of_skorch_is_moved_unless_its_device_was_chosen(device: Device, skorch: Any) -> None:
+def test_a_net_of_skorch_is_moved_unless_its_device_was_chosen(device: SimulatedDevice, skorch: Any) -> None:
     net, placement = fitted(skorch)
     assert (placement.decision.device, net.device) == ("sim", "sim:0")
     assert next(net.module_.parameters()).device.type == "sim"

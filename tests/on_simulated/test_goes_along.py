@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from on_simulated.two_devices import faster_on
-from simulated.device import Device
+from simulated.device import SimulatedDevice
 from simulated.spec import SPEC
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -20,7 +20,7 @@ from placer import PlacerWarning, machine
 from placer.decision import ranks
 from placer.placement import moving
 
-Assemble = Callable[..., Sequence[Device]]
+Assemble = Callable[..., Sequence[SimulatedDevice]]
 
 
 def chosen(model: nn.Module, fast: str = "sim", **options: Any) -> placer.Placement:
@@ -30,7 +30,7 @@ def chosen(model: nn.Module, fast: str = "sim", **options: Any) -> placer.Placem
 # --- optimizer state --------------------------------------------------------------------------------------------------
 
 
-def test_state_of_parameters_that_stay_stays_with_them(device: Device) -> None:
+def test_state_of_parameters_that_stay_stays_with_them(device: SimulatedDevice) -> None:
     """Of two models with one optimizer that has state, each can be moved, and the next step runs."""
     a, b = nn.Linear(8, 3), nn.Linear(8, 3)
     optimizer = torch.optim.Adam([*a.parameters(), *b.parameters()])
@@ -78,7 +78,7 @@ CLASSES = torch.zeros(4, dtype=torch.int64)
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-def test_the_loss_goes_where_its_model_goes_and_comes_back_with_it(kind: str, device: Device) -> None:
+def test_the_loss_goes_where_its_model_goes_and_comes_back_with_it(kind: str, device: SimulatedDevice) -> None:
     model = nn.Linear(8, 3)
     module, loss = LOSSES[kind]()
     optimizer = torch.optim.Adam([*model.parameters(), *module.parameters()])
@@ -92,7 +92,7 @@ def test_the_loss_goes_where_its_model_goes_and_comes_back_with_it(kind: str, de
 
 
 def test_the_loss_is_back_where_it_was_when_the_device_refuses(
-    device: Device, monkeypatch: pytest.MonkeyPatch
+    device: SimulatedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, loss = nn.Linear(8, 3), Centers()
     optimizer = torch.optim.Adam([*model.parameters(), *loss.parameters()])
@@ -115,7 +115,7 @@ def test_the_loss_is_back_where_it_was_when_the_device_refuses(
     optimizer.step()
 
 
-def test_a_recurrent_layer_is_back_where_the_layer_after_it_is_refused(device: Device) -> None:
+def test_a_recurrent_layer_is_back_where_the_layer_after_it_is_refused(device: SimulatedDevice) -> None:
     """It keeps its weights in a list besides, and weak references to them."""
     model = nn.Sequential(nn.Linear(8, 8), nn.LSTM(8, 4), nn.Identity())
     model[2] = torch.jit.script(nn.Linear(4, 3))  # which torch moves to no backend written in Python
@@ -134,7 +134,7 @@ def test_a_recurrent_layer_is_back_where_the_layer_after_it_is_refused(device: D
 
 
 @pytest.mark.parametrize("kind", ["one that learns", "a partial function"])
-def test_real_steps_are_timed_with_a_copy_of_the_loss(kind: str, device: Device) -> None:
+def test_real_steps_are_timed_with_a_copy_of_the_loss(kind: str, device: SimulatedDevice) -> None:
     model = nn.Linear(8, 3)
     module, loss = LOSSES[kind]()
     optimizer = torch.optim.Adam([*model.parameters(), *module.parameters()])
@@ -152,7 +152,7 @@ def test_real_steps_are_timed_with_a_copy_of_the_loss(kind: str, device: Device)
 # --- what refuses to be looked at -------------------------------------------------------------------------------------
 
 
-def test_under_fake_tensors_the_answer_holds_or_the_model_stays_with_one_warning(device: Device) -> None:
+def test_under_fake_tensors_the_answer_holds_or_the_model_stays_with_one_warning(device: SimulatedDevice) -> None:
     """A mode in which no real tensor may be touched."""
     for fast, reason in (("cpu", "cpu: a step takes"), ("sim", "cpu: the move to sim failed")):
         model = nn.Linear(8, 2)
@@ -168,7 +168,7 @@ def test_under_fake_tensors_the_answer_holds_or_the_model_stays_with_one_warning
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
-def test_batches_of_graphs_and_jagged_rows_arrive_where_dense_ones_are_staged(device: Device) -> None:
+def test_batches_of_graphs_and_jagged_rows_arrive_where_dense_ones_are_staged(device: SimulatedDevice) -> None:
     """A graph network's batch is its nodes and a sparse adjacency."""
     nodes, adjacency = torch.randn(4, 8), torch.eye(4).to_sparse()
     jagged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 from on_simulated.two_devices import devices_of, large
-from simulated.device import Device
+from simulated.device import SimulatedDevice
 from torch import nn
 
 import placer
 from placer import Job, Part
 
 
-def test_a_job_is_moved_as_a_whole(device: Device, profile_file: Path) -> None:
+def test_a_job_is_moved_as_a_whole(device: SimulatedDevice, profile_file: Path) -> None:
     first, second = large(), large()
     found = Job([
         Part("one", first, (512, 256), mode="train", optimizer=torch.optim.Adam(first.parameters())),
@@ -28,7 +28,7 @@ def test_a_job_is_moved_as_a_whole(device: Device, profile_file: Path) -> None:
 
 
 def test_a_move_that_is_refused_leaves_every_model_where_it_was(
-    device: Device, profile_file: Path, monkeypatch: pytest.MonkeyPatch
+    device: SimulatedDevice, profile_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = large(), large()
     found = Job([Part("one", first, (512, 256)), Part("two", second, (512, 256))])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from simulated.device import Device
+from simulated.device import SimulatedDevice
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -91,7 +91,7 @@ def test_checkpoints_come_back_and_can_be_loaded_anywhere(profile_file: Path, tm
     torch.testing.assert_close(model(x), other(x))
 
 
-def test_batches_are_staged_through_pinned_memory_where_that_is_faster(device: Device) -> None:
+def test_batches_are_staged_through_pinned_memory_where_that_is_faster(device: SimulatedDevice) -> None:
     data = TensorDataset(torch.randn(32, 4), torch.arange(32))
     always, pinned = Staging((1.0, 1.0), (0.0, 0.0), 0.0, 0.0), []
     real = torch.Tensor.pin_memory

@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 import torch
 from simulated.clock import VirtualClock
-from simulated.device import DEVICE, Device, machine_with
+from simulated.device import DEVICE, SimulatedDevice, machine_with
 from simulated.spec import SPEC
 from torch import nn
 
 from placer.calibration import plan
 from placer.calibration.runner import calibrate
 from placer.pricing import CostModel
-from placer.profile.profile import DeviceFit, Profile
+from placer.profile.profile import Device, Profile
 from placer.tracing import trace
 from placer.workload import make_workload
 
@@ -29,7 +29,7 @@ FAMILIES = {"network": 1.0, "matmul": 6.0, "convolution": 6.0}
 
 
 @pytest.fixture(scope="module")
-def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Profile, Device]]:
+def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Profile, SimulatedDevice]]:
     """A short calibration of the device, and the device."""
     path = tmp_path_factory.mktemp("calibrated") / "profile.json"
     few = {name: (plan.PROPOSERS[name][0], weight) for name, weight in FAMILIES.items()}
@@ -49,12 +49,12 @@ def tf32(products: bool, convolutions: bool) -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = True
 
 
-def priced(fit: DeviceFit, model: nn.Module, x: torch.Tensor) -> float:
+def priced(fit: Device, model: nn.Module, x: torch.Tensor) -> float:
     traced = trace(make_workload(model, batch=x, mode="infer", data="device"))
     return sum(CostModel(fit).price(traced).seconds)
 
 
-def taken(device: Device, model: nn.Module, x: torch.Tensor) -> float:
+def taken(device: SimulatedDevice, model: nn.Module, x: torch.Tensor) -> float:
     """Seconds of the kernels alone."""
     module, there = model.to("sim"), x.to("sim")
 
@@ -71,7 +71,7 @@ def taken(device: Device, model: nn.Module, x: torch.Tensor) -> float:
     return seconds - SPEC.issue - SPEC.launch - SPEC.sync
 
 
-def test_every_dtype_has_its_rate(calibrated: tuple[Profile, Device]) -> None:
+def test_every_dtype_has_its_rate(calibrated: tuple[Profile, SimulatedDevice]) -> None:
     rates = calibrated[0].fit("sim").rates
     assert {name: rates[f"flops/{name}"] / FLOPS for name in ("float32", "tf32", "bfloat16", "float16")} == {
         "float32": pytest.approx(1.0, rel=0.1), "tf32": pytest.approx(4.0, rel=0.1),
@@ -88,7 +88,7 @@ LARGE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 @pytest.mark.parametrize("kind", LARGE)
 @pytest.mark.parametrize(("dtype", "allowed"), [(torch.float32, False), (torch.float32, True), (torch.bfloat16, True)])
 def test_what_is_predicted_is_what_the_device_takes(
-    kind: str, dtype: torch.dtype, allowed: bool, calibrated: tuple[Profile, Device]
+    kind: str, dtype: torch.dtype, allowed: bool, calibrated: tuple[Profile, SimulatedDevice]
 ) -> None:
     profile, device = calibrated
     build, shape = LARGE[kind]

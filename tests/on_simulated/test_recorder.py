@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from simulated.device import Device
+from simulated.device import SimulatedDevice
 from simulated.spec import SPEC
 
 from placer.calibration.measuring import recording
 from placer.calibration.measuring.recording import Recorded, try_recorder
 
-Assemble = Callable[..., Sequence[Device]]
+Assemble = Callable[..., Sequence[SimulatedDevice]]
 
 
 def session(work: Callable[[], object]) -> list[Recorded]:

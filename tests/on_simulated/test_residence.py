@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from simulated.clock import VirtualClock
-from simulated.device import DEVICE, Device, machine_with
+from simulated.device import DEVICE, SimulatedDevice, machine_with
 from simulated.spec import SPEC
 from torch import nn
 
@@ -19,7 +19,7 @@ import placer
 from placer import machine
 from placer.decision import measured as racing
 
-Assemble = Callable[..., Sequence[Device]]
+Assemble = Callable[..., Sequence[SimulatedDevice]]
 #: Bytes of one float32 weight of ``wide``.
 WEIGHT = 4 * 2000**2
 

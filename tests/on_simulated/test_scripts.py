@@ -14,7 +14,7 @@ import pytest
 from on_simulated.two_devices import faster_on
 from pictures import same
 from random_scripts import Script, moved, random_script
-from simulated.device import Device
+from simulated.device import SimulatedDevice
 
 import placer
 
@@ -88,7 +88,7 @@ def faults(seed: int) -> list[str]:
 
 @pytest.mark.filterwarnings("ignore")  # the scripts' own
 @pytest.mark.parametrize("seed", range(FIRST, END))
-def test_a_random_script_is_as_it_was_and_runs_where_it_is_put(seed: int, device: Device) -> None:
+def test_a_random_script_is_as_it_was_and_runs_where_it_is_put(seed: int, device: SimulatedDevice) -> None:
     if not runs(seed):
         pytest.skip("the script does not run")
     assert faults(seed) == [], random_script(seed).drawn

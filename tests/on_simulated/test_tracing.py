@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from simulated.device import Device
+from simulated.device import SimulatedDevice
 from torch import nn
 
 from placer.tracing import Trace, child, trace
@@ -25,7 +25,7 @@ class Masked(nn.Module):
         return self.linear(kept)[:, self.index[self.index > 0]]
 
 
-def test_integers_on_the_accelerator_keep_their_values(device: Device) -> None:
+def test_integers_on_the_accelerator_keep_their_values(device: SimulatedDevice) -> None:
     model, example = Masked(), (torch.randn(2, 5, 4), torch.tensor([2, 3]))
     here = trace(make_workload(model, batch=example, mode="infer"))
     there = trace(make_workload(model.to("sim"), batch=tuple(t.to("sim") for t in example), mode="infer"))
@@ -44,7 +44,7 @@ class Region(nn.Module):
             return self.linear(x)
 
 
-def test_a_region_of_autocast_gives_what_the_device_gives(device: Device) -> None:
+def test_a_region_of_autocast_gives_what_the_device_gives(device: SimulatedDevice) -> None:
     model, x = Region(), torch.randn(3, 4)
     traced = trace(make_workload(model, (3, 4), mode="infer"))
     assert traced.outputs[0].dtype == "float32"
@@ -55,7 +55,7 @@ def test_a_region_of_autocast_gives_what_the_device_gives(device: Device) -> Non
     assert again.on("sim").calls == traced.on("sim").calls
 
 
-def test_a_step_function_whose_module_is_on_the_accelerator_is_traced(device: Device) -> None:
+def test_a_step_function_whose_module_is_on_the_accelerator_is_traced(device: SimulatedDevice) -> None:
     model = nn.Linear(4, 4)
 
     def asked() -> Trace:
@@ -66,7 +66,7 @@ def test_a_step_function_whose_module_is_on_the_accelerator_is_traced(device: De
     assert asked().calls == here.calls
 
 
-def test_after_a_backward_pass_steps_are_traced_in_a_child_still(device: Device) -> None:
+def test_after_a_backward_pass_steps_are_traced_in_a_child_still(device: SimulatedDevice) -> None:
     """A backward pass beside an accelerator starts threads; torch's autograd then refuses to run in a usual fork."""
     kept: list[Any] = []
     model = nn.Linear(4, 4).to("sim")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from simulated.backend import Backend
-from simulated.device import DEVICE, Device
+from simulated.device import DEVICE, SimulatedDevice
 
 from placer import profile
 from placer.calibration import probing, runner
@@ -38,9 +38,9 @@ def refuse(*_: Any, **__: Any) -> Any:
 
 
 def test_a_device_that_cannot_be_used_is_left_out_with_the_reason(
-    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    device: SimulatedDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Device, "touch", refuse)
+    monkeypatch.setattr(SimulatedDevice, "touch", refuse)
     monkeypatch.setattr(runner, "QUICK_BUDGET", 1.0)
     monkeypatch.setattr(probing, "OVERTIME", math.inf)  # until there is enough to fit, however slow the machine
     shown, path = Notes(), tmp_path / "p.json"
@@ -58,20 +58,20 @@ class Breaking:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.limit = self.done = 0
-        measure, launch = Bench.measure, Device.launch
+        measure, launch = Bench.measure, SimulatedDevice.launch
 
         def counted(bench: Bench, probe: Probe, *, seconds: float) -> Any:
             found = measure(bench, probe, seconds=seconds)
             self.done += found is not None
             return found
 
-        def failing(device: Device, seconds: float, op: str) -> None:
+        def failing(device: SimulatedDevice, seconds: float, op: str) -> None:
             if self.done >= self.limit:
                 raise RuntimeError("CUDA error: an illegal memory access was encountered")
             launch(device, seconds, op)
 
         monkeypatch.setattr(Bench, "measure", counted)
-        monkeypatch.setattr(Device, "launch", failing)
+        monkeypatch.setattr(SimulatedDevice, "launch", failing)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
 
 
 def test_a_device_that_breaks_ends_at_once_and_what_was_measured_is_kept(
-    device: Device, tmp_path: Path, breaking: Breaking, monkeypatch: pytest.MonkeyPatch
+    device: SimulatedDevice, tmp_path: Path, breaking: Breaking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first time it breaks too early; the next run, in a process of its own as a rule, tries it again."""
     emptied: list[None] = []

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from placer import machine
-from placer.profile.profile import SCHEMA, DeviceFit, Profile
+from placer.profile.profile import SCHEMA, Device, Profile
 
 
 def faster_on(fast: str) -> Profile:
@@ -20,7 +20,7 @@ def faster_on(fast: str) -> Profile:
         "copy/d2h/pageable/bytes_per_second": 1e8, "copy/d2h/pageable/seconds_per_tensor": 1e-5,
     }  # fmt: skip
     width = {"base": 0.05, "ops": 0.0}
-    fits = DeviceFit("cpu", torch.get_num_threads(), cpu, {}, {}, width), DeviceFit("sim", 1, sim, {}, {}, width)
+    fits = Device("cpu", torch.get_num_threads(), cpu, {}, {}, width), Device("sim", 1, sim, {}, {}, width)
     return Profile(
         schema=SCHEMA, created="2026-01-02T03:04:05+00:00", fingerprint=machine.fingerprint(), samples=(), fits=fits,
         noise={}, warnings=(), complete=True, seconds=10.0,

@@ -31,7 +31,7 @@ from placer.pricing.physics import (
 )
 from placer.pricing.prediction import SIGMA
 from placer.pricing.work import Place
-from placer.profile import DeviceFit, FamilyFit, load, shipped
+from placer.profile import Device, FamilyFit, load, shipped
 from placer.tracing.trace_data import Trace
 
 # --- physics ------------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_the_newer_switches_are_told_apart_where_torch_refuses_to_answer_the_old
 # --- prices of a CPU ----------------------------------------------------------------------------------------------
 
 
-def prices(fit: DeviceFit, *works: Work) -> list[float]:
+def prices(fit: Device, *works: Work) -> list[float]:
     return CostModel(fit).price_works(works)[0]
 
 
@@ -303,7 +303,7 @@ T4 = replace(GPU, gpu="Tesla T4", families={"matmul": FamilyFit((), {"aten::mm":
     (device({"matmul": ONE}), {"families": {"matmul": replace(ONE, numbers=())}}, "cpu"),
     (T4, {"edition": edition() + 1}, "Tesla T4"), (T4, {"edition": 0}, "Tesla T4"),
 ])  # fmt: skip
-def test_numbers_of_other_networks_are_refused(fit: DeviceFit, changes: dict[str, Any], named: str) -> None:
+def test_numbers_of_other_networks_are_refused(fit: Device, changes: dict[str, Any], named: str) -> None:
     CostModel(fit)
     with pytest.raises(ProfileError, match=rf"other knowledge of {named} .*; run: placer calibrate$"):
         CostModel(replace(fit, **changes))

@@ -17,7 +17,7 @@ from placer.pricing.device_memory import (
     memory_elsewhere,
     needed_bytes,
 )
-from placer.profile import DeviceFit, Profile
+from placer.profile import Device, Profile
 from placer.tracing import Trace, trace
 from placer.workload import make_workload
 
@@ -51,42 +51,42 @@ def test_an_update_of_all_tensors_at_once_takes_a_copy_of_them(
 
 
 @pytest.fixture
-def fit(monkeypatch: pytest.MonkeyPatch) -> DeviceFit:
+def fit(monkeypatch: pytest.MonkeyPatch) -> Device:
     """A GPU of 16 GB, 10 of them free, that this process does not use."""
     monkeypatch.setattr(machine, "available_devices", lambda: ("cpu", "cuda", "cuda:1"))
     monkeypatch.setattr(machine, "known_free_memory", lambda device: 10 * GB)
     monkeypatch.setattr(machine, "has_context", lambda device: False)
-    return DeviceFit("cuda", 1, {"memory_bytes": 16.0 * GB}, {}, {}, {})
+    return Device("cuda", 1, {"memory_bytes": 16.0 * GB}, {}, {}, {})
 
 
-def test_what_the_workload_holds_already_is_not_needed_again(fit: DeviceFit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_workload_holds_already_is_not_needed_again(fit: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "has_context", lambda device: True)
     assert available_bytes("cuda", fit, Residence()) == 10 * GB
     there = Residence(home="cuda", held={"cuda": 4 * GB})
     assert available_bytes("cuda", fit, there) == 14 * GB
     assert available_bytes("cuda:1", fit, there) == 10 * GB
-    cpu = DeviceFit("cpu", 2, {}, {}, {}, {})
+    cpu = Device("cpu", 2, {}, {}, {}, {})
     assert available_bytes("cpu", cpu, Residence(held={"cpu": 2 * GB})) == 12 * GB
 
 
-def test_a_context_that_is_not_there_yet_takes_its_share(fit: DeviceFit) -> None:
+def test_a_context_that_is_not_there_yet_takes_its_share(fit: Device) -> None:
     assert available_bytes("cuda", fit, Residence()) == 10 * GB - CONTEXT
 
 
-def test_a_part_of_a_device_is_all_there_is(fit: DeviceFit) -> None:
+def test_a_part_of_a_device_is_all_there_is(fit: Device) -> None:
     part = replace(fit, rates={"memory_bytes": 5.0 * GB})
     assert available_bytes("cuda", part, Residence()) == 5 * GB
 
 
 def test_where_only_a_context_could_tell_it_is_all_of_the_memory(
-    fit: DeviceFit, monkeypatch: pytest.MonkeyPatch
+    fit: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "known_free_memory", lambda device: None)
     assert available_bytes("cuda", fit, Residence()) == 16 * GB - CONTEXT
     assert available_bytes("cuda", replace(fit, rates={}), Residence()) is None
 
 
-def test_devices_of_other_machines_have_all_of_their_memory(fit: DeviceFit, handmade_profile: Profile) -> None:
+def test_devices_of_other_machines_have_all_of_their_memory(fit: Device, handmade_profile: Profile) -> None:
     there = replace(handmade_profile, fingerprint={"accelerators": [{"device": "cuda", "memory_bytes": 8 * GB}]})
     assert memory_elsewhere(there, fit) == 8 * GB - CONTEXT
     assert memory_elsewhere(there, replace(fit, gpu="Tesla T4")) == 8 * GB  # the catalog has taken it off

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from placer.pricing import Context, CostModel, Work, describe, describe_step
 from placer.pricing.many_cores import Cut, cut_of, shared_seconds, threads_made
 from placer.profile import Cores, load
-from placer.profile.profile import DeviceFit
+from placer.profile.profile import Device
 from placer.tracing import trace
 from placer.workload import Workload
 
@@ -56,13 +56,13 @@ def work(function: Any, *operands: Tensor) -> Work:
     return found
 
 
-def shared_by(threads: int, *, region: float = REGION, scaling: float = 1.0) -> DeviceFit:
+def shared_by(threads: int, *, region: float = REGION, scaling: float = 1.0) -> Device:
     flops = CORE.rates["flops/float32"] * threads**scaling
     cores = Cores(CORE.rates, region, flops, CORE.rates["bytes_per_second"] * threads)
     return replace(CORE, threads=threads, cores=cores)
 
 
-def seconds(of: Work, fit: DeviceFit) -> float:
+def seconds(of: Work, fit: Device) -> float:
     (found,), _, _ = CostModel(fit).price_works([of])
     return found
 

@@ -21,7 +21,7 @@ from placer.pricing.networks import (
     packed_layer,
     read_network,
 )
-from placer.profile import DeviceFit, load, shipped
+from placer.profile import Device, load, shipped
 
 NETWORKS = {name: cpu_network(name) for name in cpu_document()["networks"]}
 #: FLOPs and bytes stand before a family's features, what physics say of arithmetic and traffic after them.
@@ -69,7 +69,7 @@ def test_machines_and_kinds_of_cpu_have_numbers_of_these_networks() -> None:
     for kind in kinds:
         families = cpu_class_families(kind)
         assert families
-        assert is_current(DeviceFit("cpu", 1, RATES, families, {}, {}, edition=cpu_edition())), kind
+        assert is_current(Device("cpu", 1, RATES, families, {}, {}, edition=cpu_edition())), kind
     assert cpu_class_families("no such kind") == {}
 
 

@@ -41,7 +41,7 @@ from placer.pricing.predict import (
     source_shares,
     step_watts,
 )
-from placer.profile import DeviceFit, Profile
+from placer.profile import Device, Profile
 from placer.tracing import trace, trace_here
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 from placer.workload import make_workload
@@ -205,7 +205,7 @@ def test_coverage_is_the_share_of_time_not_of_ops(make_prediction: Callable[...,
 
 def test_errors_add_up_within_a_family_and_as_squares_between(make_prediction: Callable[..., Prediction]) -> None:
     found = make_prediction(compute=1.0).priced
-    fit = DeviceFit("cpu", 2, {}, {}, {}, {"base": 0.03, "ops": 2.0})
+    fit = Device("cpu", 2, {}, {}, {}, {"base": 0.03, "ops": 2.0})
     matmul, elementwise, optimizer = 0.1 * 0.8, 0.1 * 0.005, 0.1 * 0.195
     ops = 2.0 * math.sqrt(matmul**2 + elementwise**2 + optimizer**2)
     assert log_sigma(found, fit, 1.0) == pytest.approx(math.hypot(0.03, ops))

@@ -21,7 +21,7 @@ from placer import profile as profiles
 from placer.errors import ProfileError
 from placer.pricing.predict import predict
 from placer.pricing.prediction import Prediction
-from placer.profile.profile import DeviceFit, Profile
+from placer.profile.profile import Device, Profile
 from placer.tracing import trace_here
 from placer.tracing.trace_data import Trace
 from placer.workload import make_workload
@@ -190,7 +190,7 @@ def test_whatever_numbers_a_profile_holds_a_price_is_a_number_or_a_profile_error
 ) -> None:
     positive = st.floats(0.0, 1e300)
     fit = handmade_profile.fit("cpu")
-    strange = DeviceFit(
+    strange = Device(
         "cpu", fit.threads,
         {name: data.draw(positive, name) for name in fit.rates}, {},
         {name: data.draw(positive, name) for name in ("step", "forward_op", "python_call")},

@@ -18,7 +18,7 @@ from placer.pricing.timeline import (
     on_cpu,
     waits_for_device,
 )
-from placer.profile.profile import DeviceFit
+from placer.profile.profile import Device
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 from placer.workload import Loading
 
@@ -37,8 +37,8 @@ def priced(
     )  # fmt: skip
 
 
-def fit(framework: dict[str, float] | None = None, **rates: float) -> DeviceFit:
-    return DeviceFit(
+def fit(framework: dict[str, float] | None = None, **rates: float) -> Device:
+    return Device(
         "cuda", 1, {name.replace("__", "/"): rate for name, rate in rates.items()}, {}, framework or {}, {}
     )
 

@@ -10,23 +10,23 @@ import pytest
 
 from placer import profile as profiles
 from placer.errors import ProfileDamaged
-from placer.profile import Cores, DeviceFit, Profile, load
+from placer.profile import Cores, Device, Profile, load
 from placer.profile.cores import TOGETHER
 from placer.profile.schema import decode, encode
 
 CORE = load("intel-xeon-avx512-2-core", samples=False).fit("cpu", 1)
 
 
-def of(threads: int, pace: float = 1.0) -> DeviceFit:
+def of(threads: int, pace: float = 1.0) -> Device:
     rates = {
         "flops/float32": CORE.rates["flops/float32"] * threads**0.8, "flops/bfloat16": 4e11,
         "bytes_per_second": 2e10 * threads, "dispatch_seconds": 1e-6,
     }  # fmt: skip
     cores = Cores(rates, 1e-6 * threads, rates["flops/float32"], rates["bytes_per_second"], 3e7, 5e-5, pace)
-    return DeviceFit("cpu", threads, rates, {}, {}, {"base": 0.1 * threads, "ops": 0.5}, cores=cores)
+    return Device("cpu", threads, rates, {}, {}, {"base": 0.1 * threads, "ops": 0.5}, cores=cores)
 
 
-def profile(*fits: DeviceFit) -> Profile:
+def profile(*fits: Device) -> Profile:
     shipped = load("intel-xeon-avx512-2-core", samples=False)
     return replace(shipped, fits=(CORE, *fits), fingerprint={**shipped.fingerprint, "threads": 16})
 

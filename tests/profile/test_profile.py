@@ -19,7 +19,7 @@ from placer import machine
 from placer import profile as profiles
 from placer.errors import ProfileDamaged, ProfileError, ProfileMissing, ProfileTooNew, ProfileTooOld
 from placer.profile import store
-from placer.profile.profile import DeviceFit, FamilyFit, Profile, Sample
+from placer.profile.profile import Device, FamilyFit, Profile, Sample
 from placer.profile.schema import MAX_DEPTH, MOST_OFFSET, decode, encode
 
 
@@ -36,12 +36,12 @@ def make_profile(**changes: Any) -> Profile:
         Sample("cuda", 2, "matmul", "aten::mm", (), 4e-6, 3e-6, 0.01, 20),
     )
     fits = (
-        DeviceFit(
+        Device(
             "cpu", 1, {"flops/float32": 5e10}, {"matmul": family}, {"call_seconds": 1e-6}, {"scale": 1.1}, "far",
             edition=2**32 - 1,
         ),
-        DeviceFit("cpu", 4, {"flops/float32": 2e11}, {"matmul": family}, {}, {}),
-        DeviceFit("cuda", 4, {"flops/float32": 5e13}, {"matmul": of_gpu}, {}, {}, gpu="Tesla T4", edition=7),
+        Device("cpu", 4, {"flops/float32": 2e11}, {"matmul": family}, {}, {}),
+        Device("cuda", 4, {"flops/float32": 5e13}, {"matmul": of_gpu}, {}, {}, gpu="Tesla T4", edition=7),
     )
     return replace(
         Profile(
@@ -329,8 +329,8 @@ def test_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         {"seconds": float("nan")}, {"fingerprint": {"x": float("inf")}}, {"fingerprint": {"x": object()}},
         {"warnings": ("two\nlines",)}, {"noise": {"a": -1.0}}, {"fingerprint": {"x": "\ud800"}},
         {"samples": (Sample("cpu", 2, "f", "a", (1.0,), float("nan"), 0.0, 0.0, 1),)},
-        {"fits": (DeviceFit("cpu", 1, {}, {"view": FamilyFit((), {"aten::t": 2.0 * MOST_OFFSET}, 0.1, 1)}, {}, {}),)},
-        {"fits": (DeviceFit("cpu", 1, {}, {"view": FamilyFit((float("nan"),), {}, 0.1, 1)}, {}, {}),)},
+        {"fits": (Device("cpu", 1, {}, {"view": FamilyFit((), {"aten::t": 2.0 * MOST_OFFSET}, 0.1, 1)}, {}, {}),)},
+        {"fits": (Device("cpu", 1, {}, {"view": FamilyFit((float("nan"),), {}, 0.1, 1)}, {}, {}),)},
     ],
 )  # fmt: skip
 def test_what_could_not_be_read_back_is_not_written(change: dict[str, Any]) -> None:

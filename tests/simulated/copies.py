@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simulated.device import Device
+from simulated.device import SimulatedDevice
 from simulated.pinned import is_pinned
 
 
@@ -32,7 +32,7 @@ def copy_out(source: Any, kwargs: dict[str, Any]) -> Tensor:
     return result.clone() if result is source.numbers else result
 
 
-def _pay(device: Device, direction: str, host: Tensor, non_blocking: bool) -> None:
+def _pay(device: SimulatedDevice, direction: str, host: Tensor, non_blocking: bool) -> None:
     """A copy waits for what was issued before it, and the host for the copy; from pinned memory it need not."""
     spec, queue = device.spec, device.queue
     pinned = is_pinned(host)

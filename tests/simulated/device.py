@@ -15,7 +15,7 @@ from simulated.queue import Queue
 from simulated.spec import SPEC, Spec
 
 
-class Device:
+class SimulatedDevice:
     """Everything a test may look at; ``contexts`` counts how often a context was created."""
 
     def __init__(self, spec: Spec = SPEC, index: int = 0, clock: Clock | None = None) -> None:
@@ -84,14 +84,14 @@ class Device:
 
 
 #: The first device. It is the same object for as long as the process lives.
-DEVICE = Device()
-DEVICES: list[Device] = [DEVICE]
+DEVICE = SimulatedDevice()
+DEVICES: list[SimulatedDevice] = [DEVICE]
 #: The index of the device that "sim" means.
 current = [0]
 
 
 @contextmanager
-def machine_with(*specs: Spec) -> Iterator[Sequence[Device]]:
+def machine_with(*specs: Spec) -> Iterator[Sequence[SimulatedDevice]]:
     """Have these devices for a while instead of the usual one: sim, sim:1 and so on, as in a new process."""
     usual = DEVICE.spec
     assemble(specs)
@@ -107,10 +107,10 @@ def assemble(specs: Sequence[Spec]) -> None:
     profiler.forget_sessions()
     DEVICE._become(specs[0])
     DEVICE._queue = Queue(DEVICE.clock, specs[0].queue_depth)
-    DEVICES[1:] = [Device(spec, index, DEVICE.clock) for index, spec in enumerate(specs[1:], 1)]
+    DEVICES[1:] = [SimulatedDevice(spec, index, DEVICE.clock) for index, spec in enumerate(specs[1:], 1)]
 
 
-def device_of(name: Any = None) -> Device:
+def device_of(name: Any = None) -> SimulatedDevice:
     """The device that torch names so: an index, "sim", "sim:1" or a torch.device; None is the current one.
 
     Raises RuntimeError, as torch does, for one that is not there.

@@ -11,7 +11,7 @@ from torch.utils._mode_utils import no_dispatch
 
 from simulated import copies
 from simulated.costs import kernel_seconds, tensors_in
-from simulated.device import Device, device_of
+from simulated.device import SimulatedDevice, device_of
 from simulated.fused_cells import FUSED_CELLS
 from simulated.memory import Allocation
 from simulated.rates import PRODUCTS, rate
@@ -34,10 +34,10 @@ class SimTensor(Tensor):
 
     numbers: Tensor
     allocation: Allocation
-    owner: Device
+    owner: SimulatedDevice
 
     @staticmethod
-    def __new__(cls, inner: Tensor, allocation: Allocation, owner: Device) -> SimTensor:
+    def __new__(cls, inner: Tensor, allocation: Allocation, owner: SimulatedDevice) -> SimTensor:
         block = inner.layout is torch.strided  # and not sparse
         place = {"strides": inner.stride(), "storage_offset": inner.storage_offset()} if block else {}
         result: SimTensor = Tensor._make_wrapper_subclass(
@@ -68,12 +68,12 @@ class SimTensor(Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     # With these two, Module.to swaps a parameter's content and keeps the Parameter object, as on built-in devices.
-    def __tensor_flatten__(self) -> tuple[list[str], tuple[Allocation, Device]]:
+    def __tensor_flatten__(self) -> tuple[list[str], tuple[Allocation, SimulatedDevice]]:
         return ["numbers"], (self.allocation, self.owner)
 
     @staticmethod
     def __tensor_unflatten__(
-        inner: dict[str, Tensor], place: tuple[Allocation, Device], size: Any, stride: Any
+        inner: dict[str, Tensor], place: tuple[Allocation, SimulatedDevice], size: Any, stride: Any
     ) -> SimTensor:
         return SimTensor(inner["numbers"], *place)
 
@@ -85,7 +85,7 @@ class SimTensor(Tensor):
         return dispatch(func, args, kwargs or {})
 
 
-def fresh(inner: Tensor, owner: Device) -> SimTensor:
+def fresh(inner: Tensor, owner: SimulatedDevice) -> SimTensor:
     """A new tensor with memory of its own."""
     return SimTensor(inner, owner.memory.take(inner.untyped_storage().nbytes()), owner)
 
@@ -134,7 +134,7 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _mapped(lambda leaf: _wrapped(leaf, mine, owner) if isinstance(leaf, Tensor) else leaf, out)
 
 
-def _computed(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], owner: Device) -> Any:
+def _computed(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], owner: SimulatedDevice) -> Any:
     dtype = args[0].dtype if args and isinstance(args[0], Tensor) else None
     if name in FUSED_CELLS:
         return FUSED_CELLS[name](*args, **kwargs)
@@ -147,7 +147,7 @@ def _computed(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any
     return _mapped(lambda leaf: leaf.to(dtype) if isinstance(leaf, Tensor) else leaf, wide)
 
 
-def _pay(func: Any, args: Any, kwargs: Any, operands: list[Tensor], out: Any, owner: Device) -> None:
+def _pay(func: Any, args: Any, kwargs: Any, operands: list[Tensor], out: Any, owner: SimulatedDevice) -> None:
     """The host's time for every op, the device's for those that compute something."""
     inputs = [_numbers(t) for t in operands]
     spec = owner.spec
@@ -173,7 +173,7 @@ def _reshape_in_place(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return args[0]
 
 
-def _wrapped(result: Tensor, operands: list[SimTensor], owner: Device) -> SimTensor:
+def _wrapped(result: Tensor, operands: list[SimTensor], owner: SimulatedDevice) -> SimTensor:
     """The operand itself where an op returns it, a tensor on the same memory for a view, else a new one.
 
     A sparse tensor has the memory of its values, which are among the operands of the op that makes it.
@@ -202,7 +202,7 @@ def _numbers(leaf: Any) -> Any:
     return leaf.numbers if isinstance(leaf, SimTensor) else leaf
 
 
-def _check_devices(name: str, operands: list[Tensor], owner: Device) -> None:
+def _check_devices(name: str, operands: list[Tensor], owner: SimulatedDevice) -> None:
     for operand in operands:
         if operand.dim() == 0 or (isinstance(operand, SimTensor) and operand.owner is owner):
             continue

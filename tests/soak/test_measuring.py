@@ -28,7 +28,7 @@ from placer.calibration.validation.run import validate
 from placer.decision.decision import decide
 from placer.errors import TraceError
 from placer.pricing.predict import predict
-from placer.profile.profile import DeviceFit, Profile
+from placer.profile.profile import Device, Profile
 from placer.tracing import trace
 from placer.tracing.trace_data import Trace
 
@@ -112,7 +112,7 @@ def chosen(step: Trace, profile: Profile) -> str:
     return decide(predict(step, profile, devices=("cpu", "cuda")), None).device
 
 
-def slower(fit: DeviceFit, factor: float) -> DeviceFit:
+def slower(fit: Device, factor: float) -> Device:
     """A device on which everything takes ``factor`` times as long."""
     rates = {k: v / factor if k.startswith("flops/") or k.endswith("bytes_per_second") else v * factor
              for k, v in fit.rates.items()}  # fmt: skip

@@ -14,7 +14,7 @@ from placer.pricing.gpu import apple
 from placer.pricing.gpu.device_model import device_model
 from placer.pricing.gpu.physics import LAUNCH
 from placer.pricing.host_costs import host_framework
-from placer.profile import SCHEMA, DataSheet, DeviceFit, Profile, find_gpu
+from placer.profile import SCHEMA, DataSheet, Device, Profile, find_gpu
 
 #: Bytes per second of pinned and of pageable memory over 16 lanes, by generation of PCIe. Pinned: bandwidthTest on
 #: P100 and V100 (3), A100 (4), an unnamed PCIe 5 GPU. Pageable: traces of V100 (7 to 11 GB/s), A100 (6) and H100
@@ -63,7 +63,7 @@ _IDLE_LAUNCH, _SYNC, _QUEUED_COPY = 7e-6, 8e-6, 6e-6
 _CONTEXT, _FIRST_CALL = 2.5, 4e-3
 
 
-def published_host(sheet: DataSheet, cpu: DeviceFit | None) -> tuple[dict[str, float], dict[str, float]]:
+def published_host(sheet: DataSheet, cpu: Device | None) -> tuple[dict[str, float], dict[str, float]]:
     """(rates, framework) of a GPU's fit, in seconds and bytes per second, driven by the host of ``cpu``.
 
     ``cpu`` None stands for the reference host.
@@ -114,7 +114,7 @@ def gpu_profile(name: str, cpu: Profile | None = None) -> Profile:
         # What the host is called. Not its profile: that may be a path, which no profile holds.
         reference = str(cpu.fingerprint.get("cpu") or "an unknown CPU")
     base = apple.STEP_SIGMA if sheet.vendor == "apple" else _BASE[device_model(sheet.name).provenance]
-    fit = DeviceFit(
+    fit = Device(
         device=device, threads=1, rates={**_rates(sheet), **rates}, families={}, framework=framework,
         interval={
             "base": base, "ops": 1.0,

@@ -15,7 +15,7 @@ from placer.calibration.fitting.nearest import Expectation
 from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.pricing import CostModel, Work
 from placer.pricing.framework import BACKWARD, FORWARD
-from placer.profile import DeviceFit
+from placer.profile import Device
 
 RATES = {"dispatch_seconds": 1e-6, "flops/float32": 5e10, "bytes_per_second": 1e10}
 FRAMEWORK = {"step": 2e-5, "forward_op": 1e-6, "python_call": 3e-6}
@@ -26,7 +26,7 @@ FAMILIES = ("matmul", "elementwise")
 
 
 @cache
-def device(name: str = MADE_UP) -> DeviceFit:
+def device(name: str = MADE_UP) -> Device:
     """The made-up device, or one of other numbers, as if it had been measured at length."""
     known = profile.load(name, samples=False).fit("cpu", 2)
     families = {family: known.families[family] for family in FAMILIES}

@@ -30,7 +30,7 @@ from placer.pricing import (
     host_framework,
     host_seconds,
 )
-from placer.profile import DeviceFit
+from placer.profile import Device
 
 from .made_up import RATES, steps
 
@@ -51,7 +51,7 @@ def host_bound(count: int, seed: int, pace: float, family: str = "network") -> l
     return found
 
 
-def fitted(observed: list[StepObservation]) -> DeviceFit:
+def fitted(observed: list[StepObservation]) -> Device:
     return fit_accelerator(observed, DEVICE_RATES, device="made-up", threads=2)
 
 

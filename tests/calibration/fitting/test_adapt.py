@@ -13,7 +13,7 @@ from priced import elementwise, product
 from placer.calibration.fitting.adapt import LEAST_POINTS, OTHER_CLASS, SAME_CLASS, Prior, adapt
 from placer.calibration.fitting.samples import TIMING_ERROR, MeasuredOp
 from placer.pricing import CostModel, Work, cpu_network
-from placer.profile import DeviceFit
+from placer.profile import Device
 
 from .made_up import NOISE, device, observed
 
@@ -32,7 +32,7 @@ def products(count: int, seed: int = 0) -> list[Work]:
 
 
 def measured(
-    works: Sequence[Work], by: DeviceFit, factor: float = 1.0, noise: float = NOISE
+    works: Sequence[Work], by: Device, factor: float = 1.0, noise: float = NOISE
 ) -> dict[str, list[MeasuredOp]]:
     """These works on a device, times ``factor`` and a little noise."""
     seconds, _, _ = CostModel(by).price_works(works)
@@ -48,27 +48,27 @@ def times(one: MeasuredOp, factor: float) -> MeasuredOp:
 
 def adapted(
     ops: Mapping[str, Sequence[MeasuredOp]], *, pace: float = 0.0, believed: float = 0.0, prior: Prior = OTHER_CLASS
-) -> DeviceFit:
+) -> Device:
     """The made-up device, as far as these ops change what is known of it."""
     return replace(device(), families=adapt(device(), ops, pace, believed, prior))
 
 
-def apart(one: DeviceFit, other: DeviceFit, works: Sequence[Work]) -> np.ndarray:
+def apart(one: Device, other: Device, works: Sequence[Work]) -> np.ndarray:
     """log(price on one device / price on another) of each work."""
     return np.log(CostModel(one).price_works(works)[0]) - np.log(CostModel(other).price_works(works)[0])
 
 
-def moved(found: DeviceFit, works: Sequence[Work], known: DeviceFit | None = None) -> float:
+def moved(found: Device, works: Sequence[Work], known: Device | None = None) -> float:
     """The log by which prices have changed from those of the made-up device, in the middle."""
     return float(np.median(apart(found, known or device(), works)))
 
 
-def with_family(family: str, **changes: object) -> DeviceFit:
+def with_family(family: str, **changes: object) -> Device:
     known = device()
     return replace(known, families={**known.families, family: replace(known.families[family], **changes)})  # type: ignore[arg-type]
 
 
-def exp_slower(by: float) -> DeviceFit:
+def exp_slower(by: float) -> Device:
     known = device().families["elementwise"]
     return with_family("elementwise", offsets={**known.offsets, EXP: known.offset((EXP,)) + by})
 
@@ -182,7 +182,7 @@ def test_ops_that_no_network_knows_teach_nothing() -> None:
 def test_an_accelerator_is_found_beside_what_its_rates_allow() -> None:
     """It has no numbers: each family has a pace, and each op an offset."""
     rates = {**device().rates, "launch_seconds": 0.0}
-    accelerator = DeviceFit("made-up", 2, rates, {}, {}, {})
+    accelerator = Device("made-up", 2, rates, {}, {}, {})
     taken = {ADD: 2.0, EXP: 4.0}
     ops = [one for op, factor in taken.items() for one in measured(loops(100, op), accelerator, factor)["elementwise"]]
     few = measured(products(LEAST_POINTS - 1), accelerator)

@@ -14,17 +14,17 @@ from placer.calibration.fitting.interval import UNKNOWN, predict_step
 from placer.calibration.fitting.nearest import Expectation
 from placer.calibration.measuring.journal import StepObservation
 from placer.pricing import Z90, CostModel, cpu_edition, framework_seconds
-from placer.profile import DeviceFit
+from placer.profile import Device
 
 from .made_up import FAMILIES, FRAMEWORK, RATES, UNLIKE, alike, device, in_phases, slower, steps, times, unlike
 
 
-def fitted(observed: list[StepObservation], expected: Expectation | None = None, **rates: float) -> DeviceFit:
+def fitted(observed: list[StepObservation], expected: Expectation | None = None, **rates: float) -> Device:
     """What these steps teach of the device, beside a machine of another class."""
     return fit_device(observed, {**RATES, **rates}, threads=2, expected=expected or unlike())
 
 
-def errors(fit: DeviceFit, unseen: list[StepObservation]) -> tuple[np.ndarray, np.ndarray]:
+def errors(fit: Device, unseen: list[StepObservation]) -> tuple[np.ndarray, np.ndarray]:
     """|log(measured / predicted)| of each step, and the sigma that was promised."""
     model = CostModel(fit)
     found = [(step.seconds, *predict_step(step, model)) for step in unseen]
@@ -33,17 +33,17 @@ def errors(fit: DeviceFit, unseen: list[StepObservation]) -> tuple[np.ndarray, n
     return np.array(off), np.array(sigmas)
 
 
-def error(fit: DeviceFit, unseen: list[StepObservation]) -> float:
+def error(fit: Device, unseen: list[StepObservation]) -> float:
     return float(np.median(errors(fit, unseen)[0]))
 
 
-def inside(fit: DeviceFit, unseen: list[StepObservation]) -> float:
+def inside(fit: Device, unseen: list[StepObservation]) -> float:
     """The share of steps that lie in the interval."""
     off, sigmas = errors(fit, unseen)
     return float(np.mean(off <= Z90 * sigmas))
 
 
-def ratio(fit: DeviceFit, unseen: list[StepObservation], *families: str) -> float:
+def ratio(fit: Device, unseen: list[StepObservation], *families: str) -> float:
     """The median of predicted over measured times of the ops of these families."""
     ops = [op for step in unseen for op in step.ops if op.family in families]
     seconds, _, _ = CostModel(fit).price_works([op.work() for op in ops])

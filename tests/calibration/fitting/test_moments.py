@@ -13,7 +13,7 @@ from placer.calibration.fitting.interval import predict_step
 from placer.calibration.fitting.nearest import Expectation
 from placer.calibration.measuring.journal import StepObservation
 from placer.pricing import LONG_STEPS, Z90, CostModel, long_share
-from placer.profile import DeviceFit
+from placer.profile import Device
 
 from .made_up import RATES, alike, steps, times, unlike
 
@@ -33,11 +33,11 @@ def restless(observed: list[StepObservation], seed: int) -> list[StepObservation
     return [times(step, factor) for step, factor in zip(observed, two_states(seed), strict=False)]
 
 
-def fitted(observed: list[StepObservation], expected: Expectation) -> DeviceFit:
+def fitted(observed: list[StepObservation], expected: Expectation) -> Device:
     return fit_device(observed, RATES, threads=2, expected=expected)
 
 
-def ratios(fit: DeviceFit, unseen: list[StepObservation]) -> tuple[np.ndarray, np.ndarray]:
+def ratios(fit: Device, unseen: list[StepObservation]) -> tuple[np.ndarray, np.ndarray]:
     """log(measured / predicted) of each step, and the sigma that was promised."""
     model = CostModel(fit)
     found = [(step.seconds, *predict_step(step, model)) for step in unseen]

@@ -13,7 +13,7 @@ from placer.calibration.fitting.adapt import OTHER_CLASS, SAME_CLASS
 from placer.calibration.fitting.moments import Moments
 from placer.calibration.fitting.nearest import Comparison, Expectation, compare, lasting
 from placer.pricing import FAMILIES, is_current
-from placer.profile import DeviceFit, Profile, store
+from placer.profile import Device, Profile, store
 
 from .made_up import UNLIKE, alike, device, slower, steps
 
@@ -81,7 +81,7 @@ def test_of_ones_own_class_the_one_of_the_nearest_pace_is_taken() -> None:
     assert of_nearest_pace(known[:1], steps(60, 8), 0.15).name == "quiet"
 
 
-def contended() -> DeviceFit:
+def contended() -> Device:
     """The made-up device beside other programs."""
     known = device()
     return replace(known, families={name: family.times(1.8) for name, family in known.families.items()})

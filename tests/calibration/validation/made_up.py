@@ -13,13 +13,13 @@ from placer import machine
 from placer.calibration.suite import Entry
 from placer.calibration.validation.record import Cell, Report
 from placer.calibration.validation.run import validate
-from placer.profile.profile import DeviceFit, Profile
+from placer.profile.profile import Device, Profile
 
 
 def profile(rate: float = 1e10, created: str = "2026-01-01T00:00:00+00:00", device: str = "cpu") -> Profile:
     """A profile without samples: every price is its physical floor."""
     rates = {"flops/float32": rate, "bytes_per_second": rate, "dispatch_seconds": 1e-6, "launch_seconds": 1e-6}
-    fit = DeviceFit(device, 1, rates, {}, {}, {"base": 0.1, "ops": 1.0})
+    fit = Device(device, 1, rates, {}, {}, {"base": 0.1, "ops": 1.0})
     return Profile(1, created, machine.fingerprint(), (), (fit,), {}, (), True, 1.0, name="hand-made")
 
 
