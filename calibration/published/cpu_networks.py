@@ -33,9 +33,9 @@ from placer.pricing import (
     FAMILIES,
     Work,
     cpu_document,
+    cpu_from_sheet,
     cpu_inputs,
     cut_of,
-    on_sheet,
     op_label,
     packed,
     share_of,
@@ -73,7 +73,7 @@ OFFSET_PULL, DECAY = 1e-3, 1e-3
 class ClassOp:
     """One published time of an op on ``threads`` cores of a CPU of the catalog, in seconds.
 
-    ``kind``: of the CPU (``pricing.cpu_classes``). ``keeps_memory``: the allocator keeps that of large results.
+    ``kind``: of the CPU (``CpuKind``). ``keeps_memory``: the allocator keeps that of large results.
     """
 
     kind: str
@@ -86,7 +86,7 @@ class ClassOp:
     def inputs(self) -> tuple[NDArray[np.float64], float]:
         """(the d inputs of the network, log(seconds / physics)): of what one core does, as the cores share the op."""
         sheet, _ = named_cores(self.cpu)
-        (fit,) = on_sheet(replace(sheet, kind=self.kind), self.threads).fits
+        fit = cpu_from_sheet(replace(sheet, kind=self.kind), self.threads)
         assert fit.cores is not None
         cores = replace(fit.cores, fresh_from=math.inf) if self.keeps_memory else fit.cores
         cut = cut_of(self.work)

@@ -10,7 +10,8 @@ from typing import Protocol
 
 from placer.errors import UnknownCPU, UnknownGPU
 from placer.fleets import cpu_class
-from placer.pricing import gpu_profile, on_sheet
+from placer.pricing import cpu_profile as catalog_profile
+from placer.pricing import gpu_profile
 from placer.profile import Profile, find_gpu, named_cores
 
 #: Cores of a CPU that the catalog does not know.
@@ -69,7 +70,7 @@ def cpu_profile(name: str, threads: int, *, accelerate: bool = True) -> Profile:
         return cpu_class(2.0 * (threads or USUAL_CORES))  # two vCPUs of a core
     if sheet.kind == "apple-accelerate" and not accelerate:
         sheet = replace(sheet, kind="apple")
-    return on_sheet(sheet, threads or cores)
+    return catalog_profile(sheet, threads or cores)
 
 
 def _keeping_memory(profile: Profile) -> Profile:

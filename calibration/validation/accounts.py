@@ -11,18 +11,17 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from placer.calibration.suite.accounts import Account, Host, Point, Side, accounts, hosts
+from placer.calibration.suite.accounts import Account, Point, Side, accounts, hosts
 from placer.calibration.validation import table
 from placer.calibration.validation.cells import priced_on
 from placer.calibration.validation.scores import group_by
 from placer.decision import Decision, decide, total, traced_step
 from placer.errors import PlacerError
-from placer.pricing import Cost, Prediction, gpu_profile, on_other_cpu
-from placer.profile import Profile, find_gpu, load
+from placer.pricing import Cost, Prediction, gpu_profile
+from placer.profile import find_gpu
 from placer.tracing import trace_here
 
 #: A reported margin from which on an account is clear. Below it, who won depends on the day.
@@ -121,10 +120,11 @@ def price_point(account: Account, point: Point, reported: float) -> Judged:
         part = step.part()
         traced = traced_step(part.workload, trace_here(part.workload))
         for side in step.counted:
-            profile = host_profile(by_side[side])
+            of_side = by_side[side]
+            profile = of_side.profile()
             if side == "gpu" and not step.on_host:
                 profile = gpu_profile(sheet.name, profile)
-            times[side].append((part.count, priced_on(traced, profile, profile.devices()[0], by_side[side].cores)))
+            times[side].append((part.count, priced_on(traced, profile, profile.devices()[0], of_side.cores)))
     cpu = total(times["cpu"])
     gpu = total(times["gpu"])
     spread = math.exp(0.5 * math.hypot(math.log(cpu.high / cpu.low), math.log(gpu.high / gpu.low)))
@@ -132,14 +132,6 @@ def price_point(account: Account, point: Point, reported: float) -> Judged:
     decision = decide({"cpu": cpu, "cuda": gpu}, None)
     hardware = f"{host.name}, {sheet.name.removeprefix('NVIDIA ').removeprefix('GeForce ')}"
     return Judged(account, point, hardware, cpu, gpu, ratio, ratio / spread, ratio * spread, decision, reported)
-
-
-@cache
-def host_profile(host: Host) -> Profile:
-    """The shipped profile that an account's CPU is scaled from, scaled."""
-    measured = load(host.profile)
-    speeds = host.speeds(measured.fit("cpu", 1).rates)
-    return on_other_cpu(measured, speeds, threads=host.cores)
 
 
 def row(judged: Judged) -> tuple[str, ...]:

@@ -17,7 +17,6 @@ from torch import nn
 
 from placer.calibration.suite.accounts import hosts
 from placer.calibration.suite.reference import ENTRIES, Case, Reference
-from placer.calibration.validation.accounts import host_profile
 from placer.calibration.validation.cells import build_model, cell_workload, priced_on
 from placer.calibration.validation.record import Cell, Report, thread_count
 from placer.calibration.validation.table import Table
@@ -263,7 +262,7 @@ def what_if_tables(
 
 def _own_hardware(entry: Reference) -> Hardware:
     host = hosts()[entry.cpu]
-    return Hardware(host_profile(host), host.cores, find_gpu(entry.gpu).name, of_account=True)
+    return Hardware(host.profile(), host.cores, find_gpu(entry.gpu).name, of_account=True)
 
 
 def _decided(

@@ -29,9 +29,9 @@ from placer.calibration.validation.report import render
 from placer.calibration.validation.scores import group_by
 from placer.errors import CalibrationError, ProfileMissing
 from placer.machine import MeasuredSpeeds
-from placer.pricing import beside, named_profile, nearest_profile, on_other_cpu, small_step_seconds
+from placer.pricing import beside, cpu_from_speeds, named_profile, nearest_profile, small_step_seconds
 from placer.printable import printable_text
-from placer.profile import Device, Profile, find_gpu, load, shipped, stale_fields
+from placer.profile import Device, Profile, find_gpu, kind_of, load, shipped, stale_fields, uncalibrated
 from placer.units import format_seconds
 from placer.workload import same_randomness
 
@@ -159,8 +159,8 @@ def estimate_for(source: Profile | str | Path | None) -> Profile:
     fits: list[Device] = []
     for threads in (torch.get_num_threads(),) if profile is None else profile.threads("cpu"):
         probed = machine.measure_speeds() if profile is None else _speeds_of(profile, threads)
-        fits += on_other_cpu(nearest, beside(nearest, probed, threads), threads=threads).fits
-    return replace(nearest, fits=tuple(fits), fingerprint=facts, name=f"estimate from {nearest.fingerprint['cpu']}")
+        fits.append(cpu_from_speeds(nearest, kind_of(facts), beside(nearest, probed, threads), threads))
+    return uncalibrated(fits, facts, f"estimate from {nearest.fingerprint['cpu']}")
 
 
 def _speeds_of(profile: Profile, threads: int) -> MeasuredSpeeds:

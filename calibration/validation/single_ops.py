@@ -37,8 +37,8 @@ from placer.calibration.measuring.typical_ops import TypicalCall, scaled, typica
 from placer.decision import running_with
 from placer.errors import PlacerError
 from placer.machine import MeasuredSpeeds
-from placer.pricing import Z90, Context, CostModel, beside, nearest_profile, on_other_cpu
-from placer.profile import Profile, load
+from placer.pricing import Z90, Context, CostModel, beside, cpu_from_speeds, nearest_profile
+from placer.profile import Profile, kind_of, load
 from placer.tracing import trace_here
 
 #: Seconds of a step that is timed, and sizes of each op; each has so many times the elements of the one before.
@@ -194,8 +194,8 @@ def score(path: Path, known: Profile | None) -> list[Scored]:
         key = None if known is not None else timed.speeds, timed.threads
         if key not in models:
             speeds = beside(nearest, timed.speeds, timed.threads)
-            profile = known or on_other_cpu(nearest, speeds, threads=timed.threads)
-            models[key] = CostModel(profile.fit("cpu", timed.threads))
+            estimate = cpu_from_speeds(nearest, kind_of(environment), speeds, timed.threads)
+            models[key] = CostModel(estimate if known is None else known.fit("cpu", timed.threads))
         (price,), (sigma,), _ = models[key].price_works([timed.work])
         base = models[key].fit.interval.get("base", 0.0)
         found.append(Scored(timed, price, math.hypot(sigma, base)))

@@ -35,12 +35,12 @@ from placer.pricing import (
     Op,
     beside,
     counted,
+    cpu_from_speeds,
     device_model,
     nearest_profile,
-    on_other_cpu,
     table,
 )
-from placer.profile import Profile
+from placer.profile import Profile, kind_of
 from placer.units import format_count, format_seconds
 
 #: Share of an op's time from which on a call is part of what was asked for, not of what the sample does around it.
@@ -140,8 +140,8 @@ def _amounts(call: TimedCall) -> str:
 
 def _priced(call: TimedCall, speeds: CpuSpeeds, nearest: Profile) -> tuple[float, str]:
     """Seconds and source of a call on a CPU of these speeds, as an estimate without a calibration has them."""
-    profile = on_other_cpu(nearest, speeds, threads=call.threads)
-    (seconds,), _, (source,) = CostModel(profile.fit("cpu", call.threads)).price_works([call.work])
+    device = cpu_from_speeds(nearest, kind_of(machine.fingerprint()), speeds, call.threads)
+    (seconds,), _, (source,) = CostModel(device).price_works([call.work])
     return seconds, source
 
 

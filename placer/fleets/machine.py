@@ -10,20 +10,14 @@ from functools import cache
 from placer.decision import current_profile, profile_named
 from placer.errors import UnknownCPU
 from placer.lazy import cached_property
-from placer.pricing import CLASSES, COPIED, CpuSpeeds, gpu_profile, on_other_cpu, on_sheet
-from placer.profile import Profile, load_cached, named_cores, shipped_folder
+from placer.pricing import cpu_profile, gpu_profile
+from placer.profile import Profile, find_cpu, named_cores, uncalibrated
 
-#: The shipped profile that stands for cloud servers: Sapphire Rapids at the clock that all its cores keep. By the data
-#: sheets, scalar work takes 1.2 to 1.3 times as long on Cascade Lake and Zen 2, as long on Ice Lake and Zen 3, and 0.85
-#: times as long on Zen 4.
-SERVER = "intel-xeon-avx512-2-core"
-#: Share of its FLOP/s on a core that others have, by clock and vector width: 0.87 Cascade Lake, 0.93 Ice Lake,
-#: 0.55 Zen 2 and Zen 3, 0.6 Zen 4. This is their middle.
-ARITHMETIC = 0.75
+#: The CPU of the catalog that stands for cloud servers: Ice Lake, in the middle of what clouds sell. By the data sheets
+#: the same arithmetic takes 1.1 times as long on Cascade Lake, 1.6 on Zen 2 to 4, and 0.95 on Sapphire Rapids.
+SERVER = "Xeon Platinum 8375C"
 #: Standard deviation of log(seconds) of a step that is bound by arithmetic, over these CPUs.
 UNNAMED = 0.25
-#: Bytes/s of a socket's memory channels: eight of DDR4-3200, as Ice Lake, Zen 2 and Zen 3 have.
-SOCKET = 204.8e9
 #: Clouds sell hardware threads, two of a core; torch starts one thread on each core.
 VCPUS_PER_CORE = 2
 
@@ -110,7 +104,7 @@ def cpu_called(name: str, count: float | None = None) -> Profile:
     ``count`` vCPUs (``cpu_class``). Raises ValueError for a number that is not above 0, UnknownCPU without one.
     """
     try:
-        return on_sheet(*named_cores(name, count))
+        return cpu_profile(*named_cores(name, count))
     except UnknownCPU:
         if count is None:
             raise
@@ -120,10 +114,9 @@ def cpu_called(name: str, count: float | None = None) -> Profile:
 def cpu_class(vcpus: float, memory_gb: float | None = None) -> Profile:
     """What is known of a cloud CPU with ``vcpus`` vCPUs and ``memory_gb`` GiB of memory (None: not known).
 
-    A shipped server's profile, scaled to that many cores (see ``on_other_cpu``): arithmetic by the cores, memory by the
-    cores up to what a socket's channels copy, and the start of an op not at all. An odd vCPU is half a core; less than
-    one vCPU is that share of a core's time. Which CPU it is, how busy its neighbours are, and what starting an op on
-    many cores takes is not known: its provenance is ``published``, and its interval is wider for more cores. Cached.
+    So many cores of a server in the middle of what clouds sell (``SERVER``). An odd vCPU is half a core; less than one
+    vCPU is that share of a core's time. Which CPU it is, how busy its neighbours are, and what starting an op on many
+    cores takes is not known: its provenance is ``published``, and its interval is wider for it. Cached.
 
     Raises ValueError for a number that is not above 0, TypeError for what is no number.
     """
@@ -137,33 +130,13 @@ def cpu_class(vcpus: float, memory_gb: float | None = None) -> Profile:
 
 @cache
 def _class(vcpus: float, memory_gb: float | None) -> Profile:
-    if memory_gb is not None:
-        without_memory = _class(vcpus, None)  # its fits, two megabytes, are those of every amount of memory
-        memory = {"memory_bytes": int(memory_gb * 2**30)}
-        return replace(without_memory, fingerprint={**without_memory.fingerprint, **memory})
-    server = load_cached(shipped_folder() / f"{SERVER}.json")  # a user's profile may have its name
-    cores, share = max(vcpus / VCPUS_PER_CORE, 1.0), min(vcpus, 1.0)
-    threads = math.ceil(cores)
-    measured, kind = server.fit("cpu", 1), CLASSES["x86-avx512"]
-    flops, moved = share * ARITHMETIC * measured.rates["flops/float32"], share * kind.copied
-    speeds = CpuSpeeds(
-        dispatch_seconds=measured.rates["dispatch_seconds"] / share,
-        flops_per_second=flops * cores**kind.scaling,
-        bytes_per_second=min(cores * moved, COPIED * SOCKET),
-        core_flops_per_second=flops,
-        core_bytes_per_second=moved,
-        region_seconds=kind.region_seconds(threads),
-    )
+    cores = max(vcpus / VCPUS_PER_CORE, min(vcpus, 1.0))
+    server = cpu_profile(find_cpu(SERVER), cores)
     called = f"a cloud CPU with {vcpus:g} vCPU{'' if vcpus == 1 else 's'}"
-    facts = {
-        "cpu": called, "cores": math.ceil(vcpus), "threads": threads, "accelerators": [],
-        "torch": server.fingerprint["torch"],
-    }  # fmt: skip
+    facts = {**server.fingerprint, "cpu": called, "cores": math.ceil(vcpus)}
+    if memory_gb is not None:
+        facts["memory_bytes"] = int(memory_gb * 2**30)
     note = f"{called}: a server's measurements, scaled by the number of cores; which CPU it is is not known"
-    scaled = on_other_cpu(server, speeds, threads=threads)
-    (fit,) = scaled.fits
+    (fit,) = server.fits
     wider = {**fit.interval, "base": math.hypot(fit.interval.get("base", 0.0), UNNAMED)}
-    return replace(
-        scaled, created="", fingerprint=facts, fits=(replace(fit, interval=wider),), warnings=(note,), seconds=0.0,
-        name=f"cloud-{vcpus:g}-vcpus",
-    )  # fmt: skip
+    return uncalibrated([replace(fit, interval=wider)], facts, f"cloud-{vcpus:g}-vcpus", [note])

@@ -19,7 +19,7 @@ _ROWS, _LARGE = 1024, 16 << 20
 #: Numbers that torch gives one thread at the least (``at::internal::GRAIN_SIZE``).
 _GRAIN = 32768
 #: Seconds that a loop's start takes for each of its threads at the most: 44 us on 16 of the slowest kind of CPU
-#: (``pricing.cpu_classes``). What takes longer waits for other programs.
+#: (``profile.cpu_kinds``). What takes longer waits for other programs.
 _WAKING = 5e-6
 #: Several threads take at most so many times as long for the small step as one does: as above.
 _WAITING = 2.0

@@ -12,7 +12,7 @@ from placer.pricing import timeline
 from placer.pricing.contention import LONG_STEPS, MANY_TURNS, ONE_TURN, long_share, waiting_doubt, waiting_seconds
 from placer.pricing.copies import FRESH, SIZES, copies_of_steps, copy_seconds
 from placer.pricing.cost_model import CostModel, check_current, is_current
-from placer.pricing.cpu_classes import CLASSES, CpuClass
+from placer.pricing.cpu_devices import cpu_from_sheet, cpu_from_speeds, nearest_profile, speeds_of_sheet, starting
 from placer.pricing.describe import (
     Context,
     describe,
@@ -25,16 +25,7 @@ from placer.pricing.describe import (
 )
 from placer.pricing.device_memory import Residence
 from placer.pricing.effort import counted
-from placer.pricing.estimate import (
-    COPIED,
-    estimated_profile,
-    named_profile,
-    nearest_profile,
-    on_other_cpu,
-    on_sheet,
-    scaled_fit,
-    starting,
-)
+from placer.pricing.estimate import cpu_profile, estimated_profile, named_profile
 from placer.pricing.families import FAMILIES
 from placer.pricing.framework import (
     BACKWARD,
@@ -96,20 +87,20 @@ if TYPE_CHECKING:
 _HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile", "missing_op": "apple"}
 
 __all__ = [
-    "BACKWARD", "Bounds", "CLASSES", "COMPUTE_PARTS", "COPIED", "COUNTED", "CPU_FILE", "Context", "Cost", "CostModel",
-    "CpuClass", "CpuSpeeds", "Effort", "FAMILIES", "FINE_GRAIN", "FORWARD", "FRESH", "HOST_DOUBT", "HOST_WORK",
-    "KERNELS", "LEARNT", "LONG_STEPS", "MANY_TURNS", "NOT_PREDICTED", "NO_ROW", "Network", "ONE_TURN", "OPS_FILE",
-    "Op", "Place", "Prediction", "PricedTrace", "Provenance", "QUANTIZED", "Residence", "SIZES", "SOURCES",
-    "STARTING", "Source", "Span", "UPDATE", "UPDATE_PREFIX", "VARIANT", "Work", "Z90", "backed", "beside", "bounds",
-    "check_current", "compute_parts", "copies_of_steps", "copy_seconds", "cores_of", "counted", "cpu_document",
-    "cpu_edition", "cpu_inputs", "cpu_network", "cut_of", "describe", "describe_step", "device_model", "doubt",
-    "estimated_profile", "family_of", "feature_names", "framework_counts", "framework_seconds", "gpu", "gpu_profile",
-    "host_framework", "host_seconds", "inputs_of", "is_current", "is_update", "issued_as", "kernels_of",
-    "known_labels", "long_share", "missing_op", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu",
-    "on_sheet", "op_label", "packed", "packed_layer", "pause_seconds", "peak", "predict", "row_of", "scaled_fit",
-    "share_of", "shared_seconds", "size_count", "small_step_seconds", "start_share", "starting", "step_bounds",
-    "table", "table_seconds", "timeline", "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest",
-    "work_of_features",
+    "BACKWARD", "Bounds", "COMPUTE_PARTS", "COUNTED", "CPU_FILE", "Context", "Cost", "CostModel", "CpuSpeeds",
+    "Effort", "FAMILIES", "FINE_GRAIN", "FORWARD", "FRESH", "HOST_DOUBT", "HOST_WORK", "KERNELS", "LEARNT",
+    "LONG_STEPS", "MANY_TURNS", "NOT_PREDICTED", "NO_ROW", "Network", "ONE_TURN", "OPS_FILE", "Op", "Place",
+    "Prediction", "PricedTrace", "Provenance", "QUANTIZED", "Residence", "SIZES", "SOURCES", "STARTING", "Source",
+    "Span", "UPDATE", "UPDATE_PREFIX", "VARIANT", "Work", "Z90", "backed", "beside", "bounds", "check_current",
+    "compute_parts", "copies_of_steps", "copy_seconds", "cores_of", "counted", "cpu_document", "cpu_edition",
+    "cpu_from_sheet", "cpu_from_speeds", "cpu_inputs", "cpu_network", "cpu_profile", "cut_of", "describe",
+    "describe_step", "device_model", "doubt", "estimated_profile", "family_of", "feature_names", "framework_counts",
+    "framework_seconds", "gpu", "gpu_profile", "host_framework", "host_seconds", "inputs_of", "is_current",
+    "is_update", "issued_as", "kernels_of", "known_labels", "long_share", "missing_op", "named_profile",
+    "nearest_profile", "on_accelerator", "op_label", "packed", "packed_layer", "pause_seconds", "peak", "predict",
+    "row_of", "share_of", "shared_seconds", "size_count", "small_step_seconds", "speeds_of_sheet", "start_share",
+    "starting", "step_bounds", "table", "table_seconds", "timeline", "waiting_doubt", "waiting_seconds",
+    "waits_for_device", "weakest", "work_of_features",
 ]  # fmt: skip
 
 

@@ -137,7 +137,7 @@ def cpu_network(family: str) -> Network | None:
 
 @cache
 def cpu_class_families(kind: str) -> Mapping[str, FamilyFit]:
-    """What is known of a core of a kind of CPU (``cpu_classes``) by family; none of a kind that nobody published."""
+    """What is known of a core of a ``CpuKind`` by its name, by family; none of a kind that nobody published."""
     known = cpu_document()["classes"].get(kind, {})
     return {name: FamilyFit(tuple(each["numbers"]), each["offsets"], each["sigma"], 0) for name, each in known.items()}
 

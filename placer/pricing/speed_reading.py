@@ -26,8 +26,9 @@ import torch
 
 from placer import machine
 from placer.errors import PlacerError, is_out_of_memory
+from placer.pricing.cpu_devices import nearest_profile
 from placer.pricing.speeds import CpuSpeeds, beside, unread
-from placer.profile import Profile, data_home, load_cached, read_regular, replace_file
+from placer.profile import Profile, data_home, kind_of, read_regular, replace_file
 from placer.tracing import without_compiler
 
 #: What the speeds depend on besides the number of threads and the profile.
@@ -43,13 +44,13 @@ def cpu_speeds(facts: Mapping[str, Any], nearest: Profile, threads: int) -> CpuS
     that cannot be read or written costs nothing but the next reading.
     """
     path = speeds_path()
-    of = {**{name: facts.get(name) for name in _FIELDS}, "beside": nearest.created}
+    of = {**{name: facts.get(name) for name in _FIELDS}, "beside": nearest.created, "kind": kind_of(facts).name}
     by_threads = _remembered(path, of)
     last = by_threads.get(str(threads))
     if last is not None and last.doubt == 0.0:
         return last
     try:
-        speeds = read_apart(nearest, threads)
+        speeds = read_apart(facts, threads)
     except NotRead as error:
         return last or unread(nearest, threads, str(error))
     if last is not None and last.doubt < speeds.doubt:
@@ -102,13 +103,13 @@ answer(request)
 """
 
 
-def read_apart(nearest: Profile, threads: int) -> CpuSpeeds:
-    """The speeds of this CPU beside ``nearest``, a profile that comes with placer, read in a new process.
+def read_apart(facts: Mapping[str, Any], threads: int) -> CpuSpeeds:
+    """The speeds of this CPU, of which ``facts`` is the fingerprint, read in a new process.
 
     Raises NotRead.
     """
     try:
-        return msgspec.json.decode(in_new_process(_PROGRAM, profile=nearest.name, threads=threads), type=CpuSpeeds)
+        return msgspec.json.decode(in_new_process(_PROGRAM, facts=dict(facts), threads=threads), type=CpuSpeeds)
     except ValueError as error:  # those of msgspec among them
         raise NotRead(f"no speeds came back: {error}") from error
 
@@ -155,7 +156,7 @@ def answer(request: Mapping[str, Any]) -> None:
     _unwatched()
     without_compiler()
     torch.set_num_threads(request["threads"])
-    nearest = load_cached(request["profile"])
+    nearest = nearest_profile(request["facts"])
     try:
         measured = machine.measure_speeds()
     except Exception as error:

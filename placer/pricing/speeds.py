@@ -9,9 +9,8 @@ from typing import Annotated
 import msgspec
 
 from placer import machine
-from placer.pricing.cpu_classes import CLASSES
 from placer.pricing.predict import predict
-from placer.profile import Profile
+from placer.profile import USUAL_KIND, Profile, cpu_kinds
 from placer.tracing import trace
 from placer.workload import make_workload
 
@@ -22,8 +21,6 @@ _MOST = 0.9
 #: Standard deviation of log(seconds) where the speed could not be read: profiles of another class, not scaled, are
 #: off by up to 56 % in the median and 120 % in one of ten (docs/dev/findings.md).
 _UNREAD = 0.5
-#: Cores beyond those of the nearest machine share ops as a server's do.
-_USUAL = CLASSES["x86-avx512"]
 
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -115,19 +112,20 @@ def unread(nearest: Profile, threads: int, why: str) -> CpuSpeeds:
 
 
 def as_nearest(nearest: Profile, threads: int) -> CpuSpeeds:
-    """The speeds of the machine of ``nearest``, with as many cores as ``threads``."""
+    """The speeds of the machine of ``nearest``, with as many cores as ``threads``; these share ops as a server's do."""
+    server = cpu_kinds()[USUAL_KIND]
     core = nearest.fit("cpu", 1).rates
     together = dict(core)
     if threads in nearest.threads("cpu"):
         together = dict(nearest.fit("cpu", threads).rates)
     else:
         for name in ("flops/float32", "bytes_per_second"):
-            together[name] *= threads**_USUAL.scaling
+            together[name] *= threads**server.scaling
     return CpuSpeeds(
         dispatch_seconds=together["dispatch_seconds"],
         flops_per_second=together["flops/float32"],
         bytes_per_second=together["bytes_per_second"],
         core_flops_per_second=core["flops/float32"],
         core_bytes_per_second=core["bytes_per_second"],
-        region_seconds=_USUAL.region_seconds(threads),
+        region_seconds=server.region_seconds(threads),
     )

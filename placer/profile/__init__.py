@@ -2,7 +2,17 @@
 
 from placer.files import replace_file
 from placer.profile.cores import THREAD_SECONDS, Cores
-from placer.profile.cpus import CpuSheet, cpus, find_cpu, find_instance, named_cores
+from placer.profile.cpus import (
+    USUAL_KIND,
+    CpuKind,
+    CpuSheet,
+    cpu_kinds,
+    cpus,
+    find_cpu,
+    find_instance,
+    kind_of,
+    named_cores,
+)
 from placer.profile.gpus import PUBLISHED_MPS, DataSheet, find_gpu, gpus, knowledge, reported_gpu
 from placer.profile.profile import (
     OLDEST_SCHEMA,
@@ -19,6 +29,7 @@ from placer.profile.profile import (
     memory_of,
     on_cores,
     stale_fields,
+    uncalibrated,
 )
 from placer.profile.regular import open_regular, read_regular
 from placer.profile.store import (
@@ -42,11 +53,11 @@ from placer.profile.store import (
 )
 
 __all__ = [
-    "Cores", "CpuSheet", "DataSheet", "Device", "FamilyFit", "OLDEST_SCHEMA", "PUBLISHED_MPS", "Profile",
-    "SAME_CLASS_WITHIN", "SCHEMA", "SUFFIXES", "Sample", "THREAD_SECONDS", "changed_fields", "check_fresh",
-    "check_name", "check_source", "check_target", "cpus", "data_home", "default_path", "default_threads",
-    "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported", "knowledge", "load", "load_cached",
-    "locate", "memory_of", "named_cores", "named_path", "on_cores", "open_regular", "profiles_folder", "read_regular",
-    "replace_file", "reported_gpu", "save", "shipped", "shipped_facts", "shipped_folder", "stale_fields",
-    "working_file",
+    "Cores", "CpuKind", "CpuSheet", "DataSheet", "Device", "FamilyFit", "OLDEST_SCHEMA", "PUBLISHED_MPS", "Profile",
+    "SAME_CLASS_WITHIN", "SCHEMA", "SUFFIXES", "Sample", "THREAD_SECONDS", "USUAL_KIND", "changed_fields",
+    "check_fresh", "check_name", "check_source", "check_target", "cpu_kinds", "cpus", "data_home", "default_path",
+    "default_threads", "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported", "kind_of",
+    "knowledge", "load", "load_cached", "locate", "memory_of", "named_cores", "named_path", "on_cores",
+    "open_regular", "profiles_folder", "read_regular", "replace_file", "reported_gpu", "save", "shipped",
+    "shipped_facts", "shipped_folder", "stale_fields", "uncalibrated", "working_file",
 ]  # fmt: skip

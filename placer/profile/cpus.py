@@ -5,28 +5,66 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
 from placer.errors import UnknownCPU
+from placer.profile.cores import THREAD_SECONDS
 from placer.profile.names import closest, plain, read_catalog
+
+
+@dataclass(frozen=True, slots=True)
+class CpuKind:
+    """What CPUs of a kind have in common besides their data sheets, with the libraries that torch comes with for them.
+
+    ``profile``: the shipped profile whose core stands for one of this kind. ``start_cycles``: cycles in which a core
+    starts an op. ``reached``: share of a core's peak FLOP/s that large float32 products reach in its vectors.
+    ``multiplies``: times as many that they reach where a unit of their own multiplies. ``register_bytes``: of a vector
+    register. ``region_start`` and ``region_per_thread``: seconds to start a loop on several cores, and more for each
+    of them. ``scaling``: p threads are p to this power times as fast as one. ``copied``: bytes/s that one core copies
+    between main memory, read and written. ``thread_seconds``: to end a thread and make another one, as GNU's OpenMP
+    does. ``unfolds``: torch has no oneDNN for it. Results of ``fresh_from`` bytes and more take memory that the system
+    gives page by page, at ``fresh`` bytes/s to all cores together.
+    """
+
+    name: str
+    profile: str
+    start_cycles: float
+    reached: float
+    register_bytes: int
+    region_start: float
+    region_per_thread: float
+    scaling: float
+    copied: float
+    source: str
+    multiplies: float = 1.0
+    thread_seconds: float = THREAD_SECONDS
+    unfolds: bool = False
+    fresh_from: float = math.inf
+    fresh: float = math.inf
+
+    def region_seconds(self, threads: int) -> float:
+        """Seconds to start a loop on so many threads; 0 on one."""
+        return self.region_start + self.region_per_thread * threads if threads > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class CpuSheet:
     """What is known of one CPU, of one socket.
 
-    ``kind`` is ``x86-avx512``, ``x86-avx2``, ``arm``, ``apple`` or ``apple-accelerate`` (no row: with Accelerate,
-    Apple's CPUs multiply in another unit). ``cores`` are physical; of a CPU with two kinds of cores, the faster ones,
-    which the other figures are of. ``clock_ghz`` is what all cores keep under vector load; ``source`` says how it was
-    chosen where the maker gives only base and turbo. ``flops_per_cycle``: float32, of one core, a multiply-add is two.
-    ``l2_bytes`` is a core's share; ``l3_bytes`` the whole socket's last cache (Apple: system level cache);
-    ``bytes_per_second`` the peak of the memory channels. ``instances`` are the families of cloud instances that have
-    it, up to what says their size: ``c5`` (AWS), ``n1-`` (Google), ``ncs_v3`` (Azure, without number).
+    ``kind`` names a ``CpuKind``; no row is of ``apple``: with Accelerate, Apple's CPUs multiply in another unit.
+    ``cores`` are physical; of a CPU with two kinds of cores, the faster ones, which the other figures are of.
+    ``clock_ghz`` is what all cores keep under vector load; ``source`` says how it was chosen where the maker gives
+    only base and turbo. ``flops_per_cycle``: float32, of one core, a multiply-add is two. ``l2_bytes`` is a core's
+    share; ``l3_bytes`` the whole socket's last cache (Apple: system level cache); ``bytes_per_second`` the peak of
+    the memory channels. ``instances`` are the families of cloud instances that have it, up to what says their size:
+    ``c5`` (AWS), ``n1-`` (Google), ``ncs_v3`` (Azure, without number).
     """
 
     name: str
@@ -79,6 +117,26 @@ _AZURE = re.compile(r"^(?:standard_)?(?P<letters>[a-z]+)(?P<n>\d+)(?P<rest>[a-z]
 _VCPUS_PER_XLARGE = 4
 
 _CATALOG = Path(__file__).parent / "catalog" / "cpus.json"
+#: The kind of a CPU that is in no catalog, by the vector instructions that torch uses on it; any other is a server's.
+_KIND_OF_INSTRUCTIONS = {"AVX2": "x86-avx2", "SVE256": "arm"}
+#: Words in the names of CPUs that tell the kind.
+_KIND_OF_NAMES = {"apple": "apple-accelerate", "aarch64": "arm", "neoverse": "arm", "graviton": "arm"}
+USUAL_KIND = "x86-avx512"
+
+
+def cpu_kinds() -> Mapping[str, CpuKind]:
+    """Every kind of CPU by its name."""
+    return _catalog().kinds
+
+
+def kind_of(facts: Mapping[str, Any]) -> CpuKind:
+    """The kind of the CPU of a machine's fingerprint: of its sheet, else by its name and vector instructions."""
+    name = str(facts.get("cpu", ""))
+    for called in (f"{name} {facts.get('cpu_version', '')}", name):
+        with suppress(UnknownCPU):
+            return cpu_kinds()[find_cpu(called).kind]
+    by_name = next((kind for word, kind in _KIND_OF_NAMES.items() if word in name.lower()), "")
+    return cpu_kinds()[by_name or _KIND_OF_INSTRUCTIONS.get(str(facts.get("cpu_instructions")), USUAL_KIND)]
 
 
 def cpus() -> Mapping[str, CpuSheet]:
@@ -143,6 +201,7 @@ def named_cores(name: str, count: float | None = None) -> tuple[CpuSheet, int]:
 class _Catalog:
     """The file, and its names as ``_spelling`` writes them; ``vcpus`` of the sizes whose name does not say them."""
 
+    kinds: Mapping[str, CpuKind]
     sheets: Mapping[str, CpuSheet]
     spelt: Mapping[str, list[CpuSheet]]
     families: Mapping[str, CpuSheet]
@@ -152,7 +211,8 @@ class _Catalog:
 
 @cache
 def _catalog() -> _Catalog:
-    document = read_catalog(_CATALOG, "cpus")
+    document = read_catalog(_CATALOG, "cpus", "kinds")
+    kinds = {kind.name: kind for kind in msgspec.convert(document["kinds"], list[CpuKind])}
     sheets = msgspec.convert(document["cpus"], list[CpuSheet])
     spelt: dict[str, list[CpuSheet]] = {}
     for sheet in sheets:
@@ -160,7 +220,8 @@ def _catalog() -> _Catalog:
             spelt.setdefault(spelling, []).append(sheet)
     families = {family: sheet for sheet in sheets for family in sheet.instances}
     by_name = MappingProxyType({sheet.name: sheet for sheet in sheets})
-    return _Catalog(by_name, spelt, families, frozenset(document["one_vcpu_per_core"]), document["vcpus"])
+    single = frozenset(document["one_vcpu_per_core"])
+    return _Catalog(MappingProxyType(kinds), by_name, spelt, families, single, document["vcpus"])
 
 
 def _instance(family: str, vcpus: int) -> Instance:

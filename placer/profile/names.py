@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -14,10 +15,10 @@ _MARKS = re.compile(r"\((?:r|tm|c)\)|[®™©]")
 _SUGGESTED, _ALIKE = 5, 0.5
 
 
-def read_catalog(path: Path, kind: str) -> dict[str, Any]:
-    """The document of a catalog, with the citations of each of its ``kind`` spelt out."""
+def read_catalog(path: Path, *tables: str) -> dict[str, Any]:
+    """The document of a catalog, with the citations of each row of its ``tables`` spelt out."""
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    for row in document[kind]:
+    for row in itertools.chain.from_iterable(document[table] for table in tables):
         row["source"] = "; ".join(document["sources"][key] for key in row["source"])
     return document
 

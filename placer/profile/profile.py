@@ -197,6 +197,20 @@ class Profile:
         return min(fits, key=lambda fit: (abs(math.log(fit.threads) - aim), fit.threads))
 
 
+def uncalibrated(
+    fits: Sequence[Device], facts: Mapping[str, Any], name: str, notes: Sequence[str] = (), *,
+    unusable: Mapping[str, str] | None = None,
+) -> Profile:  # fmt: skip
+    """The profile of a machine that was not calibrated, or no more: of devices that others measured.
+
+    ``facts`` are its fingerprint, as far as they are known; ``notes`` what a reader should know.
+    """
+    return Profile(
+        schema=SCHEMA, created="", fingerprint=facts, samples=(), fits=tuple(fits), noise={}, warnings=tuple(notes),
+        complete=True, seconds=0.0, name=name, unusable=unusable or {},
+    )  # fmt: skip
+
+
 def stale_fields(profile: Profile, current: Mapping[str, Any]) -> tuple[str, ...]:
     """What changed on the machine since calibration, readable: ``("torch: 2.11.0 -> 2.13.0",)``; empty: nothing.
 

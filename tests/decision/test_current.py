@@ -22,7 +22,7 @@ from placer.profile import Profile
 def _speeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a CPU: each test begins in an empty folder, and would read them in a new process."""
     speeds = CpuSpeeds(1e-6, 2e11, 3e10, 1e11, 2e10, region_seconds=2e-6)
-    monkeypatch.setattr(speed_reading, "read_apart", lambda nearest, threads: speeds)
+    monkeypatch.setattr(speed_reading, "read_apart", lambda facts, threads: speeds)
 
 
 def net() -> nn.Sequential:

@@ -15,17 +15,18 @@ from placer import machine, profile
 from placer import profile as profiles
 from placer.errors import ProfileError, ProfileMissing, UnknownGPU
 from placer.pricing import (
-    CLASSES,
     CpuSpeeds,
+    cpu_from_sheet,
+    cpu_from_speeds,
+    cpu_profile,
     estimated_profile,
     nearest_profile,
-    on_other_cpu,
-    on_sheet,
     predict,
     speed_reading,
+    speeds_of_sheet,
 )
 from placer.pricing.estimate import named_profile
-from placer.profile import find_cpu
+from placer.profile import cpu_kinds, find_cpu, kind_of, uncalibrated
 from placer.profile.profile import Profile
 from placer.tracing import Trace, trace
 from placer.workload import make_workload
@@ -54,12 +55,19 @@ def speeds_of(found: Profile, **changed: float) -> CpuSpeeds:
     return replace(own, **changed)
 
 
+def at_speeds(measured: Profile, **changed: float) -> Profile:
+    """A CPU like the measured one, with two threads and some other speeds."""
+    kind = kind_of(measured.fingerprint)
+    device = cpu_from_speeds(measured, kind, speeds_of(measured, **changed), 2)
+    return uncalibrated([device], measured.fingerprint, "other")
+
+
 def seconds(found: Profile, of: Trace) -> float:
     return predict(of, found, devices=("cpu",), threads=2)["cpu"].step_seconds
 
 
 def test_at_the_same_speeds_prices_are_the_same_and_the_interval_is_wider(intel: Profile) -> None:
-    other, of = on_other_cpu(intel, speeds_of(intel), threads=2), step(64, 64, 8, rows=32)
+    other, of = at_speeds(intel), step(64, 64, 8, rows=32)
     assert seconds(other, of) == pytest.approx(seconds(intel, of))
     before, after = (predict(of, found, devices=("cpu",), threads=2)["cpu"] for found in (intel, other))
     assert math.log(after.high / after.low) > 1.2 * math.log(before.high / before.low)
@@ -70,17 +78,17 @@ def test_at_the_same_speeds_prices_are_the_same_and_the_interval_is_wider(intel:
 def test_every_part_of_a_step_follows_its_own_speed(intel: Profile) -> None:
     small, large = step(16, 16, rows=4), step(2048, 2048, rows=4096)
     rates = intel.fit("cpu", 2).rates
-    slow_start = on_other_cpu(intel, speeds_of(intel, dispatch_seconds=3 * rates["dispatch_seconds"]), threads=2)
+    slow_start = at_speeds(intel, dispatch_seconds=3 * rates["dispatch_seconds"])
     assert seconds(slow_start, small) / seconds(intel, small) > 2.5
     assert seconds(slow_start, large) / seconds(intel, large) < 1.2
-    weak = on_other_cpu(intel, speeds_of(intel, flops_per_second=rates["flops/float32"] / 3), threads=2)
+    weak = at_speeds(intel, flops_per_second=rates["flops/float32"] / 3)
     assert seconds(weak, large) / seconds(intel, large) > 2.0
     assert seconds(weak, small) / seconds(intel, small) < 1.2
 
 
 def test_a_reading_beside_other_programs_makes_a_step_less_sure_and_no_other(intel: Profile) -> None:
     of = step(64, 64, 8, rows=32)
-    quiet, loaded = (on_other_cpu(intel, speeds_of(intel, doubt=doubt), threads=2) for doubt in (0.0, 0.6))
+    quiet, loaded = (at_speeds(intel, doubt=doubt) for doubt in (0.0, 0.6))
     assert seconds(loaded, of) == seconds(quiet, of)
     before, after = (predict(of, found, devices=("cpu",), threads=2)["cpu"] for found in (quiet, loaded))
     assert math.log(after.high / before.high) > 0.5
@@ -102,27 +110,43 @@ def test_of_a_quiet_and_a_contended_machine_the_quiet_one_is_taken() -> None:
     assert nearest_profile(busy.fingerprint).created == quiet.created
 
 
-@pytest.mark.parametrize("kind", list(CLASSES))
+@pytest.mark.parametrize("kind", list(cpu_kinds()))
 def test_a_named_cpu_is_a_core_of_its_kind_scaled_to_its_sheet(kind: str) -> None:
     sheet = replace(find_cpu("Xeon 8375C"), kind=kind)
-    found = on_sheet(sheet, 8)
+    found = cpu_profile(sheet, 8)
     fit = found.fit("cpu")
     assert (found.threads("cpu"), found.fingerprint["cpu"], fit.estimated) == ((8,), sheet.name, True)
     assert fit.cores is not None
     peak = sheet.clock_ghz * 1e9 * sheet.flops_per_cycle
-    assert fit.cores.rates["flops/float32"] == pytest.approx(CLASSES[kind].reached * peak)
-    assert 8 * peak > fit.rates["flops/float32"] > 4 * CLASSES[kind].reached * peak
-    faster = on_sheet(replace(sheet, clock_ghz=2 * sheet.clock_ghz), 8)
+    assert fit.cores.rates["flops/float32"] == pytest.approx(cpu_kinds()[kind].reached * peak)
+    assert 8 * peak > fit.rates["flops/float32"] > 4 * cpu_kinds()[kind].reached * peak
+    faster = cpu_profile(replace(sheet, clock_ghz=2 * sheet.clock_ghz), 8)
     large, small = step(1024, 1024, rows=2048), step(16, 16, rows=4)
     for of in (large, small):
         slow, fast = (predict(of, each, devices=("cpu",), threads=8)["cpu"].step_seconds for each in (found, faster))
         assert 1.2 < slow / fast < 2.3
 
 
+@pytest.mark.parametrize(("cpu", "name"), [
+    ("Apple M2", "apple-accelerate"), ("aarch64 implementer 0x41 part 0xd4f", "arm"),
+])  # fmt: skip
+def test_a_machine_of_a_kind_that_was_never_calibrated_is_a_core_of_its_kind(cpu: str, name: str) -> None:
+    facts = {"cpu": cpu, "cpu_instructions": "DEFAULT", "cores": 4}
+    kind, sheet = kind_of(facts), find_cpu(cpu)
+    assert kind.name == name
+    read = cpu_from_speeds(nearest_profile(facts), kind, speeds_of_sheet(sheet, 4), 4)
+    by_sheet = cpu_from_sheet(sheet, 4)
+    images = trace(make_workload(nn.Conv2d(3, 8, 3), (4, 3, 32, 32), mode="infer"))
+    for of in (images, step(64, 64, rows=32)):
+        both = [uncalibrated([device], facts, "one") for device in (read, by_sheet)]
+        first, second = (predict(of, each, devices=("cpu",), threads=4)["cpu"].step_seconds for each in both)
+        assert 0.8 < first / second < 1.25
+
+
 def read_as(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
     """The speed of this CPU, without the new process that reads it."""
     speeds = replace(CpuSpeeds(1e-6, 2e11, 3e10, 1e11, 2e10, region_seconds=2e-6), **changed)
-    monkeypatch.setattr(speed_reading, "read_apart", lambda nearest, threads: speeds)
+    monkeypatch.setattr(speed_reading, "read_apart", lambda facts, threads: speeds)
 
 
 GPU = {"device": "cuda", "name": "Tesla T4", "memory_bytes": 16 * 10**9, "driver": "560"}

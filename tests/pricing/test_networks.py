@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from priced import RATES, device, matmul
 
-from placer.pricing import CLASSES, FAMILIES, CostModel, Network, cpu_edition, cpu_network, feature_names, is_current
+from placer.pricing import FAMILIES, CostModel, Network, cpu_edition, cpu_network, feature_names, is_current
 from placer.pricing import networks as module
 from placer.pricing.networks import (
     ROUNDED,
@@ -21,7 +21,7 @@ from placer.pricing.networks import (
     packed_layer,
     read_network,
 )
-from placer.profile import Device, load, shipped
+from placer.profile import Device, cpu_kinds, load, shipped
 
 NETWORKS = {name: cpu_network(name) for name in cpu_document()["networks"]}
 #: FLOPs and bytes stand before a family's features, what physics say of arithmetic and traffic after them.
@@ -65,7 +65,7 @@ def test_machines_and_kinds_of_cpu_have_numbers_of_these_networks() -> None:
         assert set().union(*(fit.families for fit in fits)) == set(NETWORKS), name
         assert all(map(is_current, fits)), name
     kinds = cpu_document()["classes"]
-    assert set(kinds) <= set(CLASSES)
+    assert set(kinds) <= set(cpu_kinds())
     for kind in kinds:
         families = cpu_class_families(kind)
         assert families

@@ -41,7 +41,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Readings:
     def give(*readings: CpuSpeeds | NotRead) -> list[int]:
         taken: list[int] = []
 
-        def read(nearest: Profile, threads: int) -> CpuSpeeds:
+        def read(_: Any, threads: int) -> CpuSpeeds:
             taken.append(threads)
             reading = readings[min(len(taken), len(readings)) - 1]
             if isinstance(reading, NotRead):
@@ -223,12 +223,12 @@ def test_a_process_that_fails_says_why(program: str, why: str) -> None:
 
 @pytest.mark.parametrize("printed", ["", "{}", "nothing", '{"dispatch_seconds": -1.0}'])
 def test_an_answer_that_is_none_is_not_believed(
-    printed: str, intel: Profile, monkeypatch: pytest.MonkeyPatch
+    printed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_apart = REAL_READ_APART
     monkeypatch.setattr(speed_reading, "_PROGRAM", f"print({printed!r})")
     with pytest.raises(NotRead):
-        read_apart(intel, 2)
+        read_apart(FACTS, 2)
 
 
 def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

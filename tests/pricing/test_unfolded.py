@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from placer.pricing import on_sheet, predict
+from placer.pricing import cpu_profile, predict
 from placer.profile import find_cpu
 from placer.tracing import trace
 from placer.workload import make_workload
@@ -17,7 +17,7 @@ from placer.workload import make_workload
 def seconds(model: nn.Module, batch: torch.Tensor, cpu: str, threads: int = 4, mode: str = "infer") -> float:
     """Seconds of a step on a CPU of the catalog."""
     step = trace(make_workload(model.eval(), batch=batch, mode=mode, data="device"))
-    return predict(step, on_sheet(find_cpu(cpu), threads), devices=("cpu",), threads=threads)["cpu"].step_seconds
+    return predict(step, cpu_profile(find_cpu(cpu), threads), devices=("cpu",), threads=threads)["cpu"].step_seconds
 
 
 def images(count: int) -> torch.Tensor:
@@ -74,7 +74,7 @@ def test_without_accelerate_products_are_slower() -> None:
     sheet = find_cpu("Apple M4")
     step = trace(make_workload(nn.Linear(2048, 2048), batch=torch.zeros(2048, 2048), mode="infer", data="device"))
     prices = [
-        predict(step, on_sheet(replace(sheet, kind=kind), 4), devices=("cpu",), threads=4)["cpu"].step_seconds
+        predict(step, cpu_profile(replace(sheet, kind=kind), 4), devices=("cpu",), threads=4)["cpu"].step_seconds
         for kind in ("apple", "apple-accelerate")
     ]
     assert prices[0] > 2.0 * prices[1]

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
@@ -17,7 +16,8 @@ from torch import Tensor, nn
 
 from placer.calibration.suite.accounts.networks import NETWORKS, Reads, by_token
 from placer.calibration.suite.entry import Operator, Supervised, cross_entropy, mean_squared, own_loss
-from placer.pricing import CLASSES, COPIED, CpuSpeeds
+from placer.pricing import cpu_profile
+from placer.profile import Profile, find_cpu
 from placer.workload import Data, Outputs, Part
 
 #: A column of the table: the account's time on its CPU, and with its GPU.
@@ -27,62 +27,19 @@ SIDES: tuple[Side, ...] = ("cpu", "gpu")
 #: read; else the loss that is trained, of the network with targets (the last input), of its output, or its own.
 End = Literal["output", "stays", "waited", "cross entropy", "mse", "classes", "tokens", "zeros", "own"]
 
-#: Share of a data sheet's peak that a large product reaches: 0.84 to 0.87 on one core of the shipped profiles.
-REACHED = 0.85
-#: Bytes/s that one core copies at the most; those of the shipped profiles copy 13 to 25 GB/s.
-OF_ONE_CORE = 20e9
-#: Work per clock by generation, Skylake = 1.0. From what the makers say of a generation over the one before: Intel
-#: Nehalem to Sandy Bridge +11 %, Ivy Bridge +5 %, Haswell +10 %, Broadwell +5 %, Skylake +10 %, Sunny Cove and its
-#: port Cypress Cove +18 %, Golden Cove +19 %; AMD Zen 2 +15 %, Zen 3 +19 %, Zen 4 +13 %, with Zen 2 level with Skylake.
-#: Apple's M1 (Firestorm) at 3.2 GHz is level with Zen 3 at 4.8 GHz in SPEC CPU 2017 (AnandTech, November 2020).
-PER_CLOCK = {
-    "Westmere": 0.68, "Sandy Bridge": 0.75, "Haswell": 0.87, "Broadwell": 0.91, "Skylake": 1.0, "Golden Cove": 1.40,
-    "Zen 2": 1.0, "Zen 3": 1.19, "Zen 4": 1.34, "Firestorm": 1.75,
-}  # fmt: skip
-#: Clock and generation of the CPU that each shipped profile was measured on, as clouds sell them.
-PROFILES = {
-    "amd-epyc-2-core": (3.7, "Zen 3"), "amd-epyc-avx512-2-core": (3.7, "Zen 4"),
-    "intel-xeon-avx512-2-core": (3.0, "Golden Cove"),
-}  # fmt: skip
-
-
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A CPU by its data sheet. Nobody here has these: the ops of a shipped profile are scaled by three speeds.
+    """The CPU of an account: a name that the catalog finds, and the physical cores that one process uses.
 
-    Attributes:
-        profile: the shipped profile it is scaled from.
-        cores: physical cores that one process uses; torch starts one thread on each. What it costs to start an op on
-            more cores than the profile was measured on is not known, and not scaled.
-        gigahertz, all_core_gigahertz: the highest that the sheet names with one core busy; with all cores busy.
-        flops_per_cycle: float32, of one core: 8 with SSE, 16 with AVX, 32 with two AVX2 multiply-adds (or four of
-            128 bits), 64 with two of AVX-512.
-        gigabytes_per_second: of all memory channels. Two sockets count as one where one process uses both.
+    Torch starts one thread on each; two sockets count as one where the process uses both.
     """
 
     name: str
-    profile: str
+    cpu: str
     cores: int
-    gigahertz: float
-    all_core_gigahertz: float
-    flops_per_cycle: int
-    gigabytes_per_second: float
-    generation: str
 
-    def speeds(self, measured: Mapping[str, float]) -> CpuSpeeds:
-        """What ``measure_speeds`` would find, on all cores; ``measured`` are the rates of the profile it names."""
-        clock, generation = PROFILES[self.profile]
-        slower = clock * PER_CLOCK[generation] / (self.gigahertz * PER_CLOCK[self.generation])
-        core = REACHED * self.all_core_gigahertz * 1e9 * self.flops_per_cycle
-        channels = COPIED * self.gigabytes_per_second * 1e9
-        kind = CLASSES["x86-avx512" if self.flops_per_cycle > 32 else "x86-avx2"]
-        return CpuSpeeds(
-            dispatch_seconds=measured["dispatch_seconds"] * slower,
-            flops_per_second=core * self.cores**kind.scaling,
-            bytes_per_second=min(channels, self.cores * OF_ONE_CORE),
-            core_flops_per_second=core,
-            core_bytes_per_second=min(channels, OF_ONE_CORE),
-            region_seconds=kind.region_seconds(self.cores),
-        )
+    def profile(self) -> Profile:
+        """What is known of it before a calibration. Raises UnknownCPU."""
+        return cpu_profile(find_cpu(self.cpu), self.cores)
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"options": "with"}):

@@ -7,6 +7,7 @@ costs are those of every host (``host_costs``), at the pace that its CPU suggest
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from placer.pricing.copies import copies_of_steps
 from placer.pricing.framework import HOST_DOUBT, ISSUE_RATIO, LEARNT
@@ -14,7 +15,7 @@ from placer.pricing.gpu import apple
 from placer.pricing.gpu.device_model import device_model
 from placer.pricing.gpu.physics import LAUNCH
 from placer.pricing.host_costs import host_framework
-from placer.profile import SCHEMA, DataSheet, Device, Profile, find_gpu
+from placer.profile import DataSheet, Device, Profile, find_gpu, uncalibrated
 
 #: Bytes per second of pinned and of pageable memory over 16 lanes, by generation of PCIe. Pinned: bandwidthTest on
 #: P100 and V100 (3), A100 (4), an unnamed PCIe 5 GPU. Pageable: traces of V100 (7 to 11 GB/s), A100 (6) and H100
@@ -99,32 +100,29 @@ def gpu_profile(name: str, cpu: Profile | None = None) -> Profile:
     """The profile of the GPU that the catalog finds under ``name``, driven by the host that ``cpu`` was measured on.
 
     Without ``cpu`` the host is the usual one of published measurements. Nothing in it was measured by placer: its one
-    fit names the GPU, whose published knowledge prices every op. Raises UnknownGPU.
+    device names the GPU, whose published knowledge prices every op. Raises UnknownGPU.
     """
     sheet = find_gpu(name)
-    device = _DEVICES[sheet.vendor]
     # What issues is one thread: an op timed with many tells how they start.
     host = cpu.fit("cpu", threads=1) if cpu is not None and "cpu" in cpu.devices() else None
-    rates, framework = published_host(sheet, host)
+    fit = gpu_from_sheet(sheet, host)
     memory = int(sheet.memory_gb * _GB)
-    facts: dict[str, object] = {"accelerators": [{"device": device, "name": sheet.name, "memory_bytes": memory}]}
-    reference = ""
+    facts: dict[str, object] = {"accelerators": [{"device": fit.device, "name": sheet.name, "memory_bytes": memory}]}
     if cpu is not None and host is not None:
         facts["host_cores"] = cpu.fingerprint.get("cores")
         # What the host is called. Not its profile: that may be a path, which no profile holds.
-        reference = str(cpu.fingerprint.get("cpu") or "an unknown CPU")
+        fit = replace(fit, reference=str(cpu.fingerprint.get("cpu") or "an unknown CPU"))
+    return uncalibrated([fit], facts, sheet.name)
+
+
+def gpu_from_sheet(sheet: DataSheet, host: Device | None) -> Device:
+    """A GPU by its data sheet, driven by one thread of a CPU; None is the host of published measurements."""
+    rates, framework = published_host(sheet, host)
     base = apple.STEP_SIGMA if sheet.vendor == "apple" else _BASE[device_model(sheet.name).provenance]
-    fit = Device(
-        device=device, threads=1, rates={**_rates(sheet), **rates}, families={}, framework=framework,
-        interval={
-            "base": base, "ops": 1.0,
-            HOST_DOUBT: math.hypot(_ANY_HOST, 0.0 if host is None else host.interval.get(HOST_DOUBT, 0.0)),
-        },
-        reference=reference, gpu=sheet.name,
-    )  # fmt: skip
-    return Profile(
-        schema=SCHEMA, created="", fingerprint=facts, samples=(),
-        fits=(fit,), noise={}, warnings=(), complete=True, seconds=0.0, name=sheet.name,
+    doubt = math.hypot(_ANY_HOST, 0.0 if host is None else host.interval.get(HOST_DOUBT, 0.0))
+    return Device(
+        device=_DEVICES[sheet.vendor], threads=1, rates={**_rates(sheet), **rates}, families={}, framework=framework,
+        interval={"base": base, "ops": 1.0, HOST_DOUBT: doubt}, gpu=sheet.name,
     )  # fmt: skip
 
 

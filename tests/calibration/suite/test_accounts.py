@@ -10,7 +10,7 @@ import torch
 from placer.calibration.measuring.step import make_optimizer
 from placer.calibration.suite.accounts import Account, Host, accounts, hosts
 from placer.calibration.suite.accounts.networks import NETWORKS
-from placer.profile import find_gpu, load
+from placer.profile import find_gpu
 from placer.tracing import trace
 
 #: Accounts whose first step takes seconds.
@@ -38,12 +38,12 @@ def test_accounts_and_points_are_there_once_with_known_hardware_and_networks() -
 
 
 @pytest.mark.parametrize("host", hosts().values(), ids=lambda host: host.name)
-def test_speeds_of_a_host_are_those_of_a_cpu(host: Host) -> None:
-    speeds = host.speeds(load(host.profile).fit("cpu").rates)
-    assert 0.3e-6 < speeds.dispatch_seconds < 5e-6
-    assert 2e10 < speeds.flops_per_second < 2e13
-    assert 5e9 < speeds.bytes_per_second < 5e11
-    assert host.all_core_gigahertz <= host.gigahertz
+def test_a_host_is_a_cpu_of_the_catalog(host: Host) -> None:
+    device = host.profile().fit("cpu", host.cores)
+    assert (device.threads, device.estimated) == (host.cores, True)
+    assert 0.3e-6 < device.rates["dispatch_seconds"] < 5e-6
+    assert 2e10 < device.rates["flops/float32"] < 2e13
+    assert 5e9 < device.rates["bytes_per_second"] < 5e11
 
 
 #: Every eighth is tried each time, those aside that take seconds.

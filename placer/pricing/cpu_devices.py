@@ -1,0 +1,183 @@
+"""The ``Device`` of a CPU that was not calibrated: a core that was measured at length, brought to this CPU's speeds.
+
+What ops do is the same everywhere, and networks know how cores of a kind run them (``core_of``). What differs is how
+fast they are: as half a second's reading says (``cpu_from_speeds``), or as a data sheet does (``cpu_from_sheet``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from placer.pricing.framework import HOST_DOUBT, ISSUE_RATIO
+from placer.pricing.networks import cpu_class_families
+from placer.pricing.physics import CYCLE, PRODUCT_RATE, STARTING, cycle_seconds
+from placer.pricing.speeds import CpuSpeeds
+from placer.pricing.unfolded import BYTES_PER_CYCLE, CORE_CYCLE, PRODUCTS, UNFOLDED
+from placer.profile import (
+    SAME_CLASS_WITHIN,
+    Cores,
+    CpuKind,
+    CpuSheet,
+    Device,
+    Profile,
+    cpu_kinds,
+    dissimilarity,
+    kind_of,
+    load_cached,
+    shipped,
+    shipped_facts,
+    shipped_folder,
+)
+
+#: Standard deviation of log(seconds) that a step has because its CPU is another than the measured one; and because it
+#: was measured on one core alone. With these the 90 % interval holds nine in ten networks of the full suite, over CPUs
+#: whose own class was left out (docs/accuracy.md).
+_OTHER_CPU, _SHARED = 0.18, 0.15
+#: Share of the memory channels' rate that a copy reaches, bytes read and written counted: the lines that are written
+#: are read first, a third of the traffic, and the channels are busy nine tenths of the time.
+_COPIED = 0.6
+#: Bytes of a vector register of the machines that the table of ops is fitted to, and kinds of ops that fill one.
+_WIDE, _VECTORISED = 64, ("functions",)
+#: What a cycle of the table of ops is, in a core's cycles: the table's are as many as start an op on the machines that
+#: they were fitted to (``STARTING``), at 3 GHz.
+_TABLE_CYCLE = 1.2
+#: Clock of the hosts that the costs of issuing to a GPU are known of (``host_costs``), in GHz.
+_REFERENCE_GHZ = 3.0
+#: Bytes of the last cache of a server's socket, where nothing is known of it.
+_USUAL_CACHE = 48e6
+
+
+def nearest_profile(facts: Mapping[str, Any], *, own_class: bool = True) -> Profile:
+    """What is known at length of a CPU like that of a fingerprint.
+
+    The shipped profile of the most similar machine, a quiet one's where two are equal; of a kind of CPU that no shipped
+    machine is of, what is known of one core of that kind. Without ``own_class`` profiles of the machine's own class,
+    and kinds, are left out: to see how good an estimate is elsewhere. Raises ProfileError.
+    """
+    facts_of = {name: shipped_facts(name) for name in shipped()}
+    unlike = {name: dissimilarity(fingerprint, facts) for name, (fingerprint, _) in facts_of.items()}
+    allowed = [name for name in facts_of if own_class or unlike[name] >= SAME_CLASS_WITHIN]
+    nearest = min(allowed, key=lambda name: (unlike[name], facts_of[name][1]))
+    kind = kind_of(facts)
+    if own_class and kind.name not in {kind_of(fingerprint).name for fingerprint, _ in facts_of.values()}:
+        return core_of(kind)
+    return _shipped(nearest)
+
+
+@cache
+def core_of(kind: CpuKind) -> Profile:
+    """One core of a kind of CPU: a shipped machine's, with what networks learnt of this kind."""
+    measured = _shipped(kind.profile)
+    core = measured.fit("cpu", 1)
+    families = {**core.families, **cpu_class_families(kind.name)}
+    return replace(measured, fits=(replace(core, families=families),))
+
+
+def _shipped(name: str) -> Profile:
+    return load_cached(shipped_folder() / f"{name}.json")  # a user's profile may have its name
+
+
+def cpu_from_speeds(
+    measured: Profile, kind: CpuKind, speeds: CpuSpeeds, threads: int, cache_bytes: float = _USUAL_CACHE
+) -> Device:
+    """A CPU of a kind that has these speeds with ``threads`` threads, by a profile of another machine.
+
+    ``measured`` with so many threads is scaled; else its core is, and several share ops (``many_cores``) with a last
+    cache of ``cache_bytes``. Raises ProfileError if the profile has no CPU.
+    """
+    if threads in measured.threads("cpu"):
+        of_all = measured.fit("cpu", threads)
+        base = math.hypot(of_all.interval.get("base", 0.0), _OTHER_CPU, speeds.doubt)
+        device = _scaled(of_all, measured, kind, speeds, speeds.flops_per_second, speeds.bytes_per_second, base)
+        return replace(device, rates=_with_units(device.rates, kind, speeds, threads))
+    one = measured.fit("cpu", 1)
+    base = math.hypot(one.interval.get("base", 0.0), _OTHER_CPU, _SHARED, speeds.doubt)
+    core = _scaled(one, measured, kind, speeds, speeds.core_flops_per_second, speeds.core_bytes_per_second, base)
+    faster = speeds.flops_per_second / speeds.core_flops_per_second
+    of_all_cores = {name: rate * faster for name, rate in core.rates.items() if name.startswith("flops/")}
+    cores = Cores(
+        _with_units(core.rates, kind, speeds, threads), speeds.region_seconds,
+        speeds.flops_per_second / kind.multiplies, speeds.bytes_per_second, cache_bytes, kind.thread_seconds,
+        fresh_from=kind.fresh_from, fresh_bytes_per_second=kind.fresh,
+    )  # fmt: skip
+    rates = {**cores.rates, **of_all_cores, "bytes_per_second": speeds.bytes_per_second}
+    return replace(core, threads=threads, rates=rates, cores=cores)
+
+
+def _scaled(
+    fit: Device, measured: Profile, kind: CpuKind, speeds: CpuSpeeds, flops: float, copied: float, base: float
+) -> Device:
+    """A fit as of a CPU that multiplies and copies so fast, with as many threads.
+
+    What is known of neither how ops are shared nor of caches lies half way between the two machines.
+    """
+    there = fit.rates
+    arithmetic = there["flops/float32"] * kind.multiplies / flops
+    cycle = speeds.cycle_seconds or speeds.dispatch_seconds / STARTING
+    narrower = _WIDE / kind.register_bytes
+    started = starting(fit, speeds.dispatch_seconds)
+    rates = {
+        **started.rates,
+        **{name: rate / arithmetic for name, rate in there.items() if name.startswith("flops/")},
+        "bytes_per_second": math.sqrt(there["bytes_per_second"] * copied),
+        CYCLE: cycle,
+        **{f"{CYCLE}/{what}": narrower * cycle for what in _VECTORISED},
+    }
+    return replace(
+        started, rates=rates, estimated=True, reference=str(measured.fingerprint.get("cpu") or ""),
+        interval={**fit.interval, "base": base, HOST_DOUBT: speeds.doubt},
+    )  # fmt: skip
+
+
+def _with_units(rates: Mapping[str, float], kind: CpuKind, speeds: CpuSpeeds, threads: int) -> Mapping[str, float]:
+    """The rates of a core, with those of a unit that multiplies alone, and of how convolutions are unfolded."""
+    found = dict(rates)
+    if kind.multiplies > 1.0:
+        found[PRODUCT_RATE] = speeds.core_flops_per_second
+    if kind.unfolds:
+        core_cycle = cycle_seconds(rates) / _TABLE_CYCLE
+        found |= {
+            PRODUCTS: speeds.flops_per_second, UNFOLDED: BYTES_PER_CYCLE * threads / core_cycle, CORE_CYCLE: core_cycle,
+        }  # fmt: skip
+    return found
+
+
+def starting(fit: Device, dispatch_seconds: float) -> Device:
+    """A fit as of a CPU that starts an op in so many seconds, and takes as many times as long for all between ops."""
+    cycle, slower = cycle_seconds(fit.rates), dispatch_seconds / fit.rates["dispatch_seconds"]
+    rates = {**fit.rates, "dispatch_seconds": dispatch_seconds, CYCLE: cycle}
+    return replace(fit, rates=rates, framework={name: slower * seconds for name, seconds in fit.framework.items()})
+
+
+def cpu_from_sheet(sheet: CpuSheet, cores: float) -> Device:
+    """A CPU by its data sheet: so many cores of one socket or of as many as it takes, with a thread on each.
+
+    Less than one core is that share of its time.
+    """
+    kind = cpu_kinds()[sheet.kind]
+    threads, sockets = max(math.ceil(cores), 1), max(math.ceil(cores / sheet.cores), 1)
+    cache_bytes = float(sockets * sheet.l3_bytes + threads * sheet.l2_bytes)
+    device = cpu_from_speeds(core_of(kind), kind, speeds_of_sheet(sheet, cores), threads, cache_bytes)
+    # How fast a host issues to a GPU is not told by how its kernels start: a kind's cycles make it twice too slow.
+    return replace(device, rates={**device.rates, ISSUE_RATIO: _REFERENCE_GHZ / sheet.clock_ghz})
+
+
+def speeds_of_sheet(sheet: CpuSheet, cores: float) -> CpuSpeeds:
+    """What would be read on so many cores of a CPU, by its data sheet and its kind."""
+    kind, share, several = cpu_kinds()[sheet.kind], min(cores, 1.0), max(cores, 1.0)
+    cycles_per_second = share * sheet.clock_ghz * 1e9
+    core = kind.multiplies * kind.reached * cycles_per_second * sheet.flops_per_cycle
+    channels, copied = _COPIED * sheet.bytes_per_second, share * kind.copied
+    return CpuSpeeds(
+        dispatch_seconds=kind.start_cycles / cycles_per_second,
+        flops_per_second=core * several**kind.scaling,
+        bytes_per_second=min(several * copied, math.ceil(several / sheet.cores) * channels),
+        core_flops_per_second=core,
+        core_bytes_per_second=min(copied, channels),
+        region_seconds=kind.region_seconds(math.ceil(several)),
+        cycle_seconds=_TABLE_CYCLE / cycles_per_second,
+    )
