@@ -10,7 +10,7 @@ import numpy as np
 
 from placer.calibration.fitting.adapt import OTHER_CLASS, adapt
 from placer.calibration.fitting.framework import fit_framework
-from placer.calibration.fitting.interval import fit_interval, log_ratios, predict_step
+from placer.calibration.fitting.interval import at_another_hour, fit_interval, log_ratios, predict_step
 from placer.calibration.fitting.moments import Moments, at_middle, moments_of
 from placer.calibration.fitting.nearest import Comparison, Expectation, compare
 from placer.calibration.fitting.samples import ops_by_family
@@ -34,7 +34,7 @@ def fit_device(
     ``expected`` is what is known of another machine. ``step_seconds``: what measuring one step took. What is learnt is
     the middle of the moments; what they differ by is part of the interval, and its ``moment`` on its own.
     """
-    rates = {**rates, **(limits(expected.fit) if expected.same_class else {})}
+    rates = {**rates, **(limits(expected.fit) if expected.same_class else memory_of(rates, expected.fit.rates))}
     empty = Device(
         "cpu", threads, rates, families=expected.fit.families, framework={}, interval={}, reference=expected.name,
         edition=cpu_edition(),
@@ -55,7 +55,7 @@ def fit_device(
     if first is None or moments.long_steps > 0.0:
         first = _fit_once(rest, empty, expected, moments)
     fit, comparison = first
-    interval = fit_interval(held, fit, (expected, comparison), moments.spread)
+    interval = at_another_hour(fit_interval(held, fit, (expected, comparison), moments.spread))
     found, _ = _fit_once(steady, empty, expected, moments)
     if moments.long_steps > 0.0:
         found = replace(found, rates={**rates, LONG_STEPS: math.exp(moments.long_steps)})
@@ -69,6 +69,14 @@ def limits(fit: Device) -> dict[str, float]:
     """
     named = ("dispatch_seconds", "bytes_per_second")
     return {name: rate for name, rate in fit.rates.items() if name in named or name.startswith("flops/")}
+
+
+def memory_of(rates: Mapping[str, float], there: Mapping[str, float]) -> dict[str, float]:
+    """The rate of a machine's memory, half way between a minute's reading and another machine's, ``there``.
+
+    Of three readings on one machine within half an hour one was twice the others.
+    """
+    return {"bytes_per_second": math.sqrt(rates["bytes_per_second"] * there["bytes_per_second"])}
 
 
 def split(observations: Sequence[StepObservation]) -> tuple[list[StepObservation], list[StepObservation]]:

@@ -56,10 +56,11 @@ DEVICE_NUMBERS, LABEL_NUMBERS = 6, 8
 AT_START = 0.03
 #: Passes over the rows, rows of a batch, and the highest learning rate of the one cycle.
 EPOCHS, BATCH, RATE = 100, 1536, 6e-3
-#: Share of rows in which an op's numbers are those of any op; and of ops that are held out.
+#: Share of rows in which an op's numbers are those of any op, so that its shape tells what it can; and of ops that are
+#: held out.
 NO_LABEL, HELD_OUT = 0.03, 0.03
 #: The kind of CPU of which a machine was measured at length. What others published of its products are small ones,
-#: which say less of large ones than that machine does.
+#: which teach the networks, but say less of large ones than that machine does: its products stay that machine's.
 MEASURED = "x86-avx512"
 #: How much a row counts by where its op is from: layers of real networks are few, and are what people ask for.
 WEIGHTS = {"network": 6.0, "probe": math.sqrt(6.0), "benchmark": 2.0, "profile": 1.0, "published": 3.0}
@@ -169,10 +170,7 @@ def read_ops(leave_out: str = "") -> list[Ops]:
         }
         weights = np.array([WEIGHTS[row["origin"]] for row in members], dtype=np.float32)
         known = {op_label(work) for work in works}
-        published = [
-            op for op in of_classes[family]
-            if op_label(op.work) in known and not (op.kind == MEASURED and FAMILIES[family].multiplies)
-        ]
+        published = [op for op in of_classes[family] if op_label(op.work) in known]
         found.append(Ops(family, works, weights, prices, published))
     return found
 
@@ -266,10 +264,12 @@ def document(trained: Mapping[str, Trained], ops: Sequence[Ops]) -> dict[str, An
             "devices": {name: packed(by_device[i]) for i, name in enumerate(found.devices)},
             "sigma": {"": (round(found.error, 4), round(2.0 * found.error, 4))},
         }  # fmt: skip
-    classes = {
-        kind: {family: _written(each) for family, each in families_of(trained, ops, kind).items()}
-        for kind in sorted({op.kind for rows in ops for op in rows.published})
-    }
+    classes = {}
+    for kind in sorted({op.kind for rows in ops for op in rows.published}):
+        families = families_of(trained, ops, kind)
+        if kind == MEASURED:
+            families = {name: fit for name, fit in families.items() if not FAMILIES[name].multiplies}
+        classes[kind] = {name: _written(fit) for name, fit in families.items()}
     return {"edition": zlib.crc32(json.dumps(networks).encode()), "networks": networks, "classes": classes}
 
 

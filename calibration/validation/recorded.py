@@ -45,6 +45,11 @@ def journal_in(folder: Path) -> Path | None:
     return next((path for path in (folder / (JOURNAL + PACKED), folder / JOURNAL) if path.is_file()), None)
 
 
+def is_journal(source: Profile | str | Path) -> bool:
+    """Whether what names a profile is a journal's file, packed or not."""
+    return not isinstance(source, Profile) and str(source).removesuffix(PACKED).endswith(Path(JOURNAL).suffix)
+
+
 def own_fit(folder: Path) -> Profile | None:
     """What the code as it is fits to the journal of a record's calibration; None where the record has none.
 

@@ -108,10 +108,12 @@ def _loaded(source: Profile | str | Path | None) -> Profile:
 def profile_for(past: Report, path: Path, source: Profile | str | Path | None) -> Profile:
     """The profile to predict a record with. A GPU of the catalog is driven by the CPU of the record's own profile.
 
-    Raises ProfileError.
+    ``source`` may be the journal of a calibration, too. Raises ProfileError, CalibrationError.
     """
     if source is None:
         return profile_of_record(past, path)
+    if recorded.is_journal(source):
+        return recorded.fitted(Path(str(source)))
     found = named_profile(source, lambda: profile_of_record(past, path))
     if found.created:  # what was calibrated some day is taken as it is
         return found
