@@ -23,7 +23,7 @@ from placer.pricing.framework import framework_counts
 from placer.pricing.many_cores import SHARED_SIGMA, cut_of, share_of, shared_seconds
 from placer.pricing.networks import Network, cpu_edition, cpu_network
 from placer.pricing.ops import COUNTED
-from placer.pricing.physics import bounds, cpu_inputs, has_physics, start_share, table_seconds
+from placer.pricing.physics import atomic_seconds, bounds, cpu_inputs, has_physics, start_share, table_seconds
 from placer.pricing.prediction import SIGMA, PricedTrace, Provenance, Source
 from placer.pricing.shapes import ONE_PIECE
 from placer.pricing.timeline import host_seconds, kernels_of, pause_seconds
@@ -105,9 +105,15 @@ class CostModel:
 
     def price_works(self, works: Sequence[Work]) -> Prices:
         """Seconds, sigma of log(seconds) and source of each work."""
+        seconds, sigma, sources = self._shared(works) if self.fit.cores else self._price_in_groups(works, self.fit)
+        if self.fit.device == "cpu":
+            seconds = [t + atomic_seconds(work, self.fit.threads) for t, work in zip(seconds, works, strict=True)]
+        return seconds, sigma, sources
+
+    def _shared(self, works: Sequence[Work]) -> Prices:
+        """``price_works`` of cores that share each op, of which one core's prices are known."""
         cores, threads = self.fit.cores, self.fit.threads
-        if cores is None:
-            return self._price_in_groups(works, self.fit)
+        assert cores is not None
         cuts = [ONE_PIECE if unfolded(work, cores.rates) else cut_of(work) for work in works]
         shares = [share_of(work, min(threads, cut.pieces)) for work, cut in zip(works, cuts, strict=True)]
         one = replace(self.fit, threads=1, rates=cores.rates)

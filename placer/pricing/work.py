@@ -87,6 +87,10 @@ class Work:
         return self.family == "optimizer" and self.effort is not None and self.effort.kernels > 1.0
 
 
+#: The suffix of a kernel that adds numbers where they are put.
+ACCUMULATE = "accumulate"
+
+
 def op_of(kernel: str) -> str:
     """The op that a kernel's name belongs to."""
     return kernel.partition(SUFFIX)[0]
@@ -119,7 +123,7 @@ def _suffix(call: OpCall, op: Op) -> str:
     by_mask = any(t.dtype == "bool" for t in call.inputs[1:]) and call.inputs[0].dtype != "bool"
     if "mask" in op.traits and by_mask:  # one that accumulates is searched all the same
         return "mask"
-    return "accumulate" if "accumulates" in op.traits and has_true_argument(call) else ""
+    return ACCUMULATE if "accumulates" in op.traits and has_true_argument(call) else ""
 
 
 def repeats(call: OpCall) -> bool:

@@ -8,6 +8,7 @@ from placer.pricing.shapes.recurrent import Quantized, Recurrent
 from placer.pricing.shapes.reduction import Reduction
 from placer.pricing.shapes.shape import (
     FINE_GRAIN,
+    GRAIN,
     ITEM,
     ONE_PIECE,
     Cut,
@@ -25,7 +26,7 @@ from placer.pricing.shapes.shape import (
 )
 
 __all__ = [
-    "FINE_GRAIN", "FUSED", "ITEM", "ONE_PIECE", "Attention", "Convolution",
+    "FINE_GRAIN", "FUSED", "GRAIN", "ITEM", "ONE_PIECE", "Attention", "Convolution",
     "ConvolutionGradient", "Cut", "Encoder", "Index", "Loop", "Matrices", "Normalization", "OrderedRows", "Other",
     "Product", "Quantized", "RandomNumbers", "Recurrent", "Reduction", "Rows", "Shape", "Transform", "Update", "View",
     "Walk", "Windows", "cut", "features", "flag_names", "has_true_argument", "is_index", "kernels_of_update", "largest",
