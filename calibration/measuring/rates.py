@@ -21,7 +21,7 @@ from placer import machine
 from placer.calibration.measuring.clocks import WARM, keep_busy
 from placer.calibration.measuring.faults import synchronizer
 from placer.calibration.measuring.timing import Clock, measure, percentile
-from placer.pricing import FINE_GRAIN, FRESH, SIZES
+from placer.pricing import FINE_GRAIN, FRESH, FRESH_RATE, SIZES
 from placer.profile import THREAD_SECONDS
 
 #: Shares that the time for all rates of a device is divided into.
@@ -74,6 +74,7 @@ def measure_rates(device: str, *, seconds: float, clock: Clock = time.perf_count
     if synchronize is None:
         tiny, out = torch.ones(8), torch.ones(8)
         rates["dispatch_seconds"] = timer(lambda: torch.neg(tiny, out=out), best=True)
+        rates[FRESH_RATE] = fresh_bytes_per_second(timer)
         return rates | thread_rates(torch.get_num_threads(), timer)
     rates |= measure_queue(device, synchronize, seconds=2.0 * timer.share, clock=clock)
     return {**rates, **_copy_rates(device, timer)}
@@ -125,6 +126,16 @@ def bytes_per_second(device: str, timer: RateTimer) -> float:
     source = torch.ones(16 << 20 if device == "cpu" else most_elements(device, 128 << 20), device=device)
     target = torch.ones_like(source)
     return 2.0 * source.nbytes / timer(lambda: target.copy_(source))
+
+
+#: Numbers of a result that is larger than what an allocator keeps memory for (``FRESH`` bytes).
+FRESH_NUMBERS = 3 * FRESH // 8
+
+
+def fresh_bytes_per_second(timer: RateTimer) -> float:
+    """How fast a CPU writes results that are so large that the system gives memory for each of them anew."""
+    source = torch.ones(FRESH_NUMBERS)
+    return source.nbytes / timer(lambda: torch.neg(source))
 
 
 #: Numbers of a loop that torch gives one thread, and of one that it gives several (``pricing.families.family``).

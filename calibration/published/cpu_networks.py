@@ -36,6 +36,7 @@ from placer.pricing import (
     cpu_from_sheet,
     cpu_inputs,
     cut_of,
+    fresh_seconds,
     op_label,
     packed,
     share_of,
@@ -89,14 +90,14 @@ class ClassOp:
         sheet, _ = named_cores(self.cpu)
         fit = cpu_from_sheet(replace(sheet, kind=self.kind), self.threads)
         assert fit.cores is not None
-        cores = replace(fit.cores, fresh_from=math.inf) if self.keeps_memory else fit.cores
-        cut = cut_of(self.work)
+        cores, cut = fit.cores, cut_of(self.work)
         share = share_of(self.work, min(self.threads, cut.pieces))
         core = replace(fit, threads=1, rates=cores.rates)
         physics, x = cpu_inputs([share], core)
         of_core = float(physics[0])
         together = shared_seconds(self.work, cut, of_core, of_core * start_share(share, core), cores, self.threads)
-        return x[0], math.log(self.seconds / together)
+        at_least = 0.0 if self.keeps_memory else fresh_seconds(self.work, fit)
+        return x[0], math.log(self.seconds / max(together, at_least))
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from placer.errors import UnknownCPU, UnknownGPU
 from placer.fleets import cpu_class
+from placer.pricing import FRESH_FROM, gpu_profile
 from placer.pricing import cpu_profile as catalog_profile
-from placer.pricing import gpu_profile
 from placer.profile import Profile, find_gpu, named_cores
 
 #: Cores of a CPU that the catalog does not know.
@@ -76,8 +76,7 @@ def cpu_profile(name: str, threads: int, *, accelerate: bool = True) -> Profile:
 def _keeping_memory(profile: Profile) -> Profile:
     """The profile where the allocator keeps the memory of large results."""
     (fit,) = profile.fits
-    cores = fit.cores and replace(fit.cores, fresh_from=math.inf)
-    return replace(profile, fits=(replace(fit, cores=cores),))
+    return replace(profile, fits=(replace(fit, rates={**fit.rates, FRESH_FROM: math.inf}),))
 
 
 def gpu_name(row: Measured) -> str:

@@ -42,12 +42,15 @@ from placer.pricing.networks import CPU_FILE, Network, cpu_document, cpu_edition
 from placer.pricing.ops import COUNTED, NO_ROW, OPS_FILE, QUANTIZED, UPDATE_PREFIX, Effort, Op, family_of, row_of, table
 from placer.pricing.physics import (
     COMPUTE_PARTS,
+    FRESH_FROM,
+    FRESH_RATE,
     STARTING,
     Bounds,
     bounds,
     compute_parts,
     cores_of,
     cpu_inputs,
+    fresh_seconds,
     peak,
     start_share,
     step_bounds,
@@ -88,19 +91,19 @@ _HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile", "mis
 
 __all__ = [
     "BACKWARD", "Bounds", "COMPUTE_PARTS", "COUNTED", "CPU_FILE", "Context", "Cost", "CostModel", "CpuSpeeds",
-    "Effort", "FAMILIES", "FINE_GRAIN", "FORWARD", "FRESH", "HOST_DOUBT", "HOST_WORK", "KERNELS", "LEARNT",
-    "LONG_STEPS", "MANY_TURNS", "NOT_PREDICTED", "NO_ROW", "Network", "ONE_TURN", "OPS_FILE", "Op", "Place",
-    "Prediction", "PricedTrace", "Provenance", "QUANTIZED", "Residence", "SIZES", "SOURCES", "STARTING", "Source",
-    "Span", "UPDATE", "UPDATE_PREFIX", "VARIANT", "Work", "Z90", "backed", "beside", "bounds", "check_current",
-    "compute_parts", "copies_of_steps", "copy_seconds", "cores_of", "counted", "cpu_document", "cpu_edition",
-    "cpu_from_sheet", "cpu_from_speeds", "cpu_inputs", "cpu_network", "cpu_profile", "cut_of", "describe",
-    "describe_step", "device_model", "doubt", "estimated_profile", "family_of", "feature_names", "framework_counts",
-    "framework_seconds", "gpu", "gpu_profile", "host_framework", "host_seconds", "inputs_of", "is_current",
-    "is_update", "issued_as", "kernels_of", "known_labels", "long_share", "missing_op", "named_profile",
-    "nearest_profile", "on_accelerator", "op_label", "packed", "packed_layer", "pause_seconds", "peak", "predict",
-    "row_of", "share_of", "shared_seconds", "size_count", "small_step_seconds", "speeds_of_sheet", "start_share",
-    "starting", "step_bounds", "table", "table_seconds", "timeline", "waiting_doubt", "waiting_seconds",
-    "waits_for_device", "weakest", "work_of_features",
+    "Effort", "FAMILIES", "FINE_GRAIN", "FORWARD", "FRESH", "FRESH_FROM", "FRESH_RATE", "HOST_DOUBT", "HOST_WORK",
+    "KERNELS", "LEARNT", "LONG_STEPS", "MANY_TURNS", "NOT_PREDICTED", "NO_ROW", "Network", "ONE_TURN", "OPS_FILE",
+    "Op", "Place", "Prediction", "PricedTrace", "Provenance", "QUANTIZED", "Residence", "SIZES", "SOURCES",
+    "STARTING", "Source", "Span", "UPDATE", "UPDATE_PREFIX", "VARIANT", "Work", "Z90", "backed", "beside", "bounds",
+    "check_current", "compute_parts", "copies_of_steps", "copy_seconds", "cores_of", "counted", "cpu_document",
+    "cpu_edition", "cpu_from_sheet", "cpu_from_speeds", "cpu_inputs", "cpu_network", "cpu_profile", "cut_of",
+    "describe", "describe_step", "device_model", "doubt", "estimated_profile", "family_of", "feature_names",
+    "framework_counts", "framework_seconds", "fresh_seconds", "gpu", "gpu_profile", "host_framework",
+    "host_seconds", "inputs_of", "is_current", "is_update", "issued_as", "kernels_of", "known_labels", "long_share",
+    "missing_op", "named_profile", "nearest_profile", "on_accelerator", "op_label", "packed", "packed_layer",
+    "pause_seconds", "peak", "predict", "row_of", "share_of", "shared_seconds", "size_count", "small_step_seconds",
+    "speeds_of_sheet", "start_share", "starting", "step_bounds", "table", "table_seconds", "timeline",
+    "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest", "work_of_features",
 ]  # fmt: skip
 
 

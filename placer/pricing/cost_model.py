@@ -23,7 +23,16 @@ from placer.pricing.framework import framework_counts
 from placer.pricing.many_cores import SHARED_SIGMA, cut_of, share_of, shared_seconds
 from placer.pricing.networks import Network, cpu_edition, cpu_network
 from placer.pricing.ops import COUNTED
-from placer.pricing.physics import atomic_seconds, bounds, cpu_inputs, has_physics, start_share, table_seconds
+from placer.pricing.physics import (
+    atomic_seconds,
+    bounds,
+    cpu_inputs,
+    fresh_seconds,
+    has_physics,
+    missed_seconds,
+    start_share,
+    table_seconds,
+)
 from placer.pricing.prediction import SIGMA, PricedTrace, Provenance, Source
 from placer.pricing.shapes import ONE_PIECE
 from placer.pricing.timeline import host_seconds, kernels_of, pause_seconds
@@ -107,7 +116,9 @@ class CostModel:
         """Seconds, sigma of log(seconds) and source of each work."""
         seconds, sigma, sources = self._shared(works) if self.fit.cores else self._price_in_groups(works, self.fit)
         if self.fit.device == "cpu":
-            seconds = [t + atomic_seconds(work, self.fit.threads) for t, work in zip(seconds, works, strict=True)]
+            for i, work in enumerate(works):
+                waits = atomic_seconds(work, self.fit.threads) + missed_seconds(work)
+                seconds[i] = max(seconds[i] + waits, fresh_seconds(work, self.fit))
         return seconds, sigma, sources
 
     def _shared(self, works: Sequence[Work]) -> Prices:

@@ -14,7 +14,7 @@ from typing import Any
 
 from placer.pricing.framework import HOST_DOUBT, ISSUE_RATIO
 from placer.pricing.networks import cpu_class_families
-from placer.pricing.physics import CYCLE, PRODUCT_RATE, STARTING, cycle_seconds
+from placer.pricing.physics import CYCLE, FRESH_FROM, FRESH_RATE, PRODUCT_RATE, STARTING, cycle_seconds
 from placer.pricing.speeds import CpuSpeeds
 from placer.pricing.unfolded import BYTES_PER_CYCLE, CORE_CYCLE, PRODUCTS, UNFOLDED
 from placer.profile import (
@@ -103,7 +103,6 @@ def cpu_from_speeds(
     cores = Cores(
         _with_units(core.rates, kind, speeds, threads), speeds.region_seconds,
         speeds.flops_per_second / kind.multiplies, speeds.bytes_per_second, cache_bytes, kind.thread_seconds,
-        fresh_from=kind.fresh_from, fresh_bytes_per_second=kind.fresh,
     )  # fmt: skip
     rates = {**cores.rates, **of_all_cores, "bytes_per_second": speeds.bytes_per_second}
     return replace(core, threads=threads, rates=rates, cores=cores)
@@ -135,8 +134,10 @@ def _scaled(
 
 
 def _with_units(rates: Mapping[str, float], kind: CpuKind, speeds: CpuSpeeds, threads: int) -> Mapping[str, float]:
-    """The rates of a core, with those of a unit that multiplies alone, and of how convolutions are unfolded."""
+    """The rates of a core, with those of new memory, of a unit that multiplies alone, and of unfolded convolutions."""
     found = dict(rates)
+    if kind.fresh is not None and kind.fresh_from is not None:
+        found |= {FRESH_FROM: kind.fresh_from, FRESH_RATE: kind.fresh}
     if kind.multiplies > 1.0:
         found[PRODUCT_RATE] = speeds.core_flops_per_second
     if kind.unfolds:

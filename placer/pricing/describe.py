@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from placer.pricing.effort import NOTHING, dependent_loads, effort
 from placer.pricing.families import FAMILIES
-from placer.pricing.ops import SUFFIX, UPDATE_PREFIX, Effort, family_of, row_of
+from placer.pricing.ops import SUFFIX, UPDATE_PREFIX, Effort, Op, family_of, row_of
 from placer.pricing.shapes import (
     Attention,
     Other,
@@ -132,6 +132,7 @@ def describe(call: OpCall, context: Context) -> Work:
         effort=does,
         loads=loads,
         fresh=float(max((t.stored_bytes for t in new), default=0)),
+        misses=_misses(call, row),
     )
 
 
@@ -146,6 +147,14 @@ def _place(call: OpCall, context: Context, shape: Shape) -> Place:
         repeated=float(repeats(call)),
         evicted=context.evicted if forward else 0.0,
     )
+
+
+def _misses(call: OpCall, row: Op) -> float:
+    """Numbers of which a core guesses wrong whether they are drawn, where a probability is given: the rarer case."""
+    probability = call.args[0] if call.args and "draws_with" in row.traits else None
+    if not isinstance(probability, float):
+        return 0.0
+    return largest(call.outputs) * min(probability, 1.0 - probability)
 
 
 def _family(call: OpCall) -> str:
@@ -192,8 +201,9 @@ def _at(work: Work, previous: float, reuse_distance: float, first: bool) -> Work
         p.footprint, p.kinds, previous, reuse_distance, p.kept, p.recording, p.repeated, p.evicted, float(first)
     )
     return Work(
-        work.family, work.op, work.dtype, work.flops, work.bytes, work.shape, place, work.effort, work.loads, work.fresh
-    )
+        work.family, work.op, work.dtype, work.flops, work.bytes, work.shape, place, work.effort, work.loads,
+        work.fresh, work.misses,
+    )  # fmt: skip
 
 
 def _key(call: OpCall) -> tuple[object, ...]:

@@ -52,8 +52,6 @@ def shared_seconds(work: Work, cut_: Cut, share: float, start: float, cores: Cor
     of_a_core = (share - start) * slower
     if work.place.footprint > cores.cache_bytes:
         of_a_core = max(of_a_core, work.bytes / cores.bytes_per_second)
-    if work.fresh >= cores.fresh_from:
-        of_a_core = max(of_a_core, work.fresh / cores.fresh_bytes_per_second)
     serial = cut_.serial * (share - start)
     return start + around + of_a_core + serial * (at_work - 1.0)
 

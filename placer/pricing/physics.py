@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from placer import machine
+from placer.pricing.copies import FRESH
 from placer.pricing.families import FAMILIES, Switch
 from placer.pricing.framework import framework_seconds
 from placer.pricing.networks import Array, cpu_starts
 from placer.pricing.ops import QUANTIZED
 from placer.pricing.prediction import Bound, PricedTrace
-from placer.pricing.shapes import GRAIN, ITEM, Index, Loop, cut
+from placer.pricing.shapes import GRAIN, ITEM, Index, Loop, RandomNumbers, cut
 from placer.pricing.work import ACCUMULATE, Work, inputs_of, known_labels
 from placer.profile import Device
 
@@ -39,6 +40,15 @@ PRODUCT_RATE = "flops/product"
 #: Seconds in which a core adds a number atomically: 5.0 ns on two threads of an EPYC of Zen 5, 6.3 of Zen 4, 3.9 on 16
 #: threads of a Xeon (``index_put`` in the journals of calibration/records).
 ATOMIC_ADD = 4.5e-9
+#: Rates: bytes/s at which a result is written whose memory the system gives anew, page by page, and bytes from which on
+#: it is. Where they are not known, glibc maps results of ``FRESH`` bytes each time, and n threads write n to this power
+#: times as fast as one (40 to 154 MB on one thread and two of an EPYC of Zen 5; 10 GB/s on 14 threads of an i9-10940X,
+#: TristanBilot/mlx-benchmark).
+FRESH_RATE, FRESH_FROM = "fresh/bytes_per_second", "fresh/from_bytes"
+_FRESH_BYTES_PER_SECOND, _FRESH_POWER = 2.25e9, 0.55
+#: Seconds that a wrong guess costs a core that draws numbers, and the share of guesses that are wrong in what networks
+#: learnt from. Drawn with 0.05, 0.1, 0.2 and 0.5 a number takes 3.7, 4.4, 5.7 and 9.6 ns on an EPYC of Zen 5.
+MISSED, USUAL_MISSES = 13e-9, 0.1
 #: Logarithms that the ratio of two bounds is cut at: beyond, the lesser one no longer shows.
 _LEAST_RATIO, _MOST_RATIO = -8.0, 16.0
 
@@ -72,11 +82,28 @@ def bounds(work: Work, fit: Device) -> Bounds:
     return Bounds(start, computing, work.bytes / bytes_per_second(work, fit))
 
 
+def fresh_seconds(work: Work, fit: Device) -> float:
+    """The least seconds of an op of a CPU whose result is so large that no allocator keeps memory for it."""
+    if work.fresh < fit.rates.get(FRESH_FROM, FRESH):
+        return 0.0
+    return work.fresh / (fit.rates.get(FRESH_RATE) or _FRESH_BYTES_PER_SECOND * fit.threads**_FRESH_POWER)
+
+
+def missed_seconds(work: Work) -> float:
+    """Seconds of the wrong guesses of a core that draws numbers, beyond the usual ones.
+
+    One core draws them all, under the generator's lock, and branches on each
+    (``bernoulli_distribution`` in ATen/core/DistributionsHelper.h).
+    """
+    usual = USUAL_MISSES * work.shape.numel if isinstance(work.shape, RandomNumbers) else 0.0
+    return MISSED * (work.misses - usual) if work.misses else 0.0
+
+
 def atomic_seconds(work: Work, threads: int) -> float:
     """Seconds in which the cores of a CPU add numbers where an index says, each so that it loses no other's.
 
-    From a grain of float32 numbers on, several threads add them by compare-and-swap (``index_put_kernel`` in
-    ATen/native/cpu/IndexKernel.cpp). One thread, and other dtypes, add them as they come.
+    From a grain of float32 numbers on, several threads add them by compare-and-swap
+    (``cpu_atomic_add_float`` in ATen/native/cpu/IndexKernel.cpp). One thread, and other dtypes, add as they come.
     """
     shape = work.shape
     if threads < 2 or not isinstance(shape, Index) or work.suffix != ACCUMULATE or work.dtype != "float32":

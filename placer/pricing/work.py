@@ -64,6 +64,8 @@ class Work:
     loads: float = 0.0
     #: Bytes of the largest result that the op makes anew.
     fresh: float = 0.0
+    #: Numbers of which a core guesses wrong whether they are drawn.
+    misses: float = 0.0
 
     @property
     def row(self) -> Op:

@@ -20,8 +20,6 @@ class Cores:
     ``rates`` are those of one core. Of all of them together: ``region_seconds`` starts a loop on them,
     ``thread_seconds`` ends one of their threads and makes another, ``flops_per_second`` they multiply float32 matrices
     with, ``bytes_per_second`` they copy, bytes read and written, where operands are larger than ``cache_bytes``.
-    ``fresh_bytes_per_second``: all of them together are given memory by the system, page by page, for tensors of
-    ``fresh_from`` bytes and more, which no allocator keeps.
     ``pace``: what whole steps take on them, over what the rest says.
     """
 
@@ -32,8 +30,6 @@ class Cores:
     cache_bytes: float = 32e6
     thread_seconds: float = THREAD_SECONDS
     pace: float = 1.0
-    fresh_from: float = math.inf
-    fresh_bytes_per_second: float = math.inf
 
     def exponent(self, threads: int) -> float:
         """p of so many threads are p to this power as fast as one."""

@@ -30,7 +30,7 @@ class CpuKind:
     of them. ``scaling``: p threads are p to this power times as fast as one. ``copied``: bytes/s that one core copies
     between main memory, read and written. ``thread_seconds``: to end a thread and make another one, as GNU's OpenMP
     does. ``unfolds``: torch has no oneDNN for it. Results of ``fresh_from`` bytes and more take memory that the system
-    gives page by page, at ``fresh`` bytes/s to all cores together.
+    gives page by page, at ``fresh`` bytes/s to all cores together (None: as ``physics.fresh_seconds`` has it).
     """
 
     name: str
@@ -46,8 +46,8 @@ class CpuKind:
     multiplies: float = 1.0
     thread_seconds: float = THREAD_SECONDS
     unfolds: bool = False
-    fresh_from: float = math.inf
-    fresh: float = math.inf
+    fresh_from: float | None = None
+    fresh: float | None = None
 
     def region_seconds(self, threads: int) -> float:
         """Seconds to start a loop on so many threads; 0 on one."""

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from placer.calibration.measuring.rates import flops_per_second, measure_rates, products_in_tf32
+from placer.pricing import FRESH_RATE
 from placer.pricing.physics import allows_tf32
 
 
 def test_a_cpu_has_the_rates_that_physics_need() -> None:
     rates = measure_rates("cpu", seconds=0.5, clock=time.process_time)  # a busy machine changes no rate
-    assert all(rates[name] > 0.0 for name in ("dispatch_seconds", "flops/float32", "bytes_per_second"))
+    assert all(rates[name] > 0.0 for name in ("dispatch_seconds", "flops/float32", "bytes_per_second", FRESH_RATE))
 
 
 @pytest.mark.parametrize("error", [TypeError, NotImplementedError])
