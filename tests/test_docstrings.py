@@ -35,7 +35,7 @@ ELSEWHERE = {
     "batch_norm_cpu_backward_contiguous_impl", "binary_kernel_reduce_lastdim", "can_use_expanded_index_path",
     "cascade_sum", "cat_serial_kernel", "DEFAULT_MMAP_THRESHOLD_MAX", "nnp_convolution_output",
     "slow_conv2d_forward_cpu", "use_nnpack",
-    "cdist_impl", "compare_base_kernel", "copy_same_type_transpose_", "cpu_atomic_add_float",
+    "bernoulli_distribution", "cdist_impl", "compare_base_kernel", "copy_same_type_transpose_", "cpu_atomic_add_float",
     "cpu_scatter_gather_base_kernel", "depth_to_max_tensors", "flex_attention", "foreach_reduced_elt", "is_1stconv",
     "make_fx", "parallel_dim_reduction", "promote_inputs_to_common_dtype", "rms_norm_symint",
     "use_persist_common_heuristics", "use_rnn_persist_small_h", "MPSFallback.mm", "MPSStream.mm",
