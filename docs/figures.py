@@ -382,13 +382,13 @@ def main(arguments: list[str]) -> int:
     """Rewrite the pages, or with ``--check`` name those that would change. Returns the exit code."""
     if arguments not in ([], ["--check"]):
         raise SystemExit("usage: python docs/figures.py [--check]")
-    changed = 0
-    for page, content in rewritten(figures(predicted(ALL, lambda text: print(text, file=sys.stderr)))).items():
-        if changed_lines(page.read_text(encoding="utf-8"), content):
-            changed += 1
-            print(page.relative_to(ROOT))
-            if not arguments:
-                page.write_text(content, encoding="utf-8")
+    pages = rewritten(figures(predicted(ALL, lambda text: print(text, file=sys.stderr))))
+    changed = [page for page, content in pages.items() if changed_lines(page.read_text(encoding="utf-8"), content)]
+    for page in changed:
+        print(page.relative_to(ROOT))
+    if changed and not arguments:  # all of them: pages share figures
+        for page, content in pages.items():
+            page.write_text(content, encoding="utf-8")
     return int(bool(changed and arguments))
 
 

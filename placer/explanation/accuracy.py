@@ -23,20 +23,20 @@ class Record(NamedTuple):
 
 #: Of a CPU: calibrated, and estimated before a calibration.
 CALIBRATED_CPU = (
-    Record("`cpu-2-core` | AMD EPYC, AVX2", 0.08, 0.21),
+    Record("`cpu-2-core` | AMD EPYC, AVX2", 0.08, 0.20),
     Record("`cpu-avx512-2-core` | AMD EPYC, AVX-512, contended", 0.14, 0.35),
     Record("`cpu-avx512-2-core-calm` | another of that class, quiet at times", 0.09, 0.29),
     Record("`cpu-avx512-2-core-november` | another of that class", 0.09, 0.26),
     Record("`cpu-intel-avx512-2-core` | Intel Xeon", 0.08, 0.20),
-    Record("`cpu-amd-zen5-2-core` | AMD EPYC of a class", 0.11, 0.35),
-    Record("`cpu-amd-zen5-2-core`, second calibration", 0.09, 0.28),
-    Record("`cpu-amd-zen5-2-core`, third calibration", 0.09, 0.25),
+    Record("`cpu-amd-zen5-2-core` | AMD EPYC of a class", 0.11, 0.36),
+    Record("`cpu-amd-zen5-2-core`, second calibration", 0.09, 0.29),
+    Record("`cpu-amd-zen5-2-core`, third calibration", 0.08, 0.25),
 )
 ESTIMATED_CPU = (
     Record("`cpu-2-core` | AMD EPYC, AVX-512", 0.08, 0.23),
     Record("`cpu-avx512-2-core` (contended)", 0.15, 0.36),
     Record("`cpu-avx512-2-core-calm` | AMD EPYC, AVX2", 0.13, 0.32),
-    Record("`cpu-intel-avx512-2-core` | AMD EPYC, AVX-512", 0.15, 0.29),
+    Record("`cpu-intel-avx512-2-core` | AMD EPYC, AVX-512", 0.15, 0.28),
     Record("`cpu-amd-zen5-2-core` | AMD EPYC, AVX-512", 0.13, 0.47),
 )
 #: Of a GPU: calibrated; and not calibrated, where the device limits the step, known by published times or only by a
