@@ -96,7 +96,7 @@ def missed_seconds(work: Work) -> float:
     (``bernoulli_distribution`` in ATen/core/DistributionsHelper.h).
     """
     usual = USUAL_MISSES * work.shape.numel if isinstance(work.shape, RandomNumbers) else 0.0
-    return MISSED * (work.misses - usual) if work.misses else 0.0
+    return MISSED * max(work.misses - usual, 0.0)
 
 
 def atomic_seconds(work: Work, threads: int) -> float:
