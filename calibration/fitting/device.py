@@ -34,7 +34,7 @@ def fit_device(
     ``expected`` is what is known of another machine. ``step_seconds``: what measuring one step took. What is learnt is
     the middle of the moments; what they differ by is part of the interval, and its ``moment`` on its own.
     """
-    rates = {**rates, **(limits(expected.fit) if expected.same_class else memory_of(rates, expected.fit.rates))}
+    rates = {**rates, **(limits(expected.fit) if expected.same_class else memory_rate(rates, expected.fit.rates))}
     empty = Device(
         "cpu", threads, rates, families=expected.fit.families, framework={}, interval={}, reference=expected.name,
         edition=cpu_edition(),
@@ -71,7 +71,7 @@ def limits(fit: Device) -> dict[str, float]:
     return {name: rate for name, rate in fit.rates.items() if name in named or name.startswith("flops/")}
 
 
-def memory_of(rates: Mapping[str, float], there: Mapping[str, float]) -> dict[str, float]:
+def memory_rate(rates: Mapping[str, float], there: Mapping[str, float]) -> dict[str, float]:
     """The rate of a machine's memory, half way between a minute's reading and another machine's, ``there``.
 
     Of three readings on one machine within half an hour one was twice the others.

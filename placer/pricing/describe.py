@@ -149,12 +149,16 @@ def _place(call: OpCall, context: Context, shape: Shape) -> Place:
     )
 
 
+#: The share of numbers of which a core guesses wrong whether they are drawn, in what networks learnt from.
+_USUAL_MISSES = 0.1
+
+
 def _misses(call: OpCall, row: Op) -> float:
-    """Numbers of which a core guesses wrong whether they are drawn, where a probability is given: the rarer case."""
+    """Numbers beyond the usual share of which a core guesses wrong whether they are drawn: those of the rarer case."""
     probability = call.args[0] if call.args and "draws_with" in row.traits else None
     if not isinstance(probability, float):
         return 0.0
-    return largest(call.outputs) * min(probability, 1.0 - probability)
+    return largest(call.outputs) * max(min(probability, 1.0 - probability) - _USUAL_MISSES, 0.0)
 
 
 def _family(call: OpCall) -> str:

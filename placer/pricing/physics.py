@@ -18,7 +18,7 @@ from placer.pricing.framework import framework_seconds
 from placer.pricing.networks import Array, cpu_starts
 from placer.pricing.ops import QUANTIZED
 from placer.pricing.prediction import Bound, PricedTrace
-from placer.pricing.shapes import GRAIN, ITEM, Index, Loop, RandomNumbers, cut
+from placer.pricing.shapes import GRAIN, ITEM, Index, Loop, cut
 from placer.pricing.work import ACCUMULATE, Work, inputs_of, known_labels
 from placer.profile import Device
 
@@ -46,9 +46,9 @@ ATOMIC_ADD = 4.5e-9
 #: TristanBilot/mlx-benchmark).
 FRESH_RATE, FRESH_FROM = "fresh/bytes_per_second", "fresh/from_bytes"
 _FRESH_BYTES_PER_SECOND, _FRESH_POWER = 2.25e9, 0.55
-#: Seconds that a wrong guess costs a core that draws numbers, and the share of guesses that are wrong in what networks
-#: learnt from. Drawn with 0.05, 0.1, 0.2 and 0.5 a number takes 3.7, 4.4, 5.7 and 9.6 ns on an EPYC of Zen 5.
-MISSED, USUAL_MISSES = 13e-9, 0.1
+#: Seconds that a wrong guess costs a core that draws numbers. Drawn with 0.05, 0.1, 0.2 and 0.5 a number takes 3.7,
+#: 4.4, 5.7 and 9.6 ns on an EPYC of Zen 5.
+MISSED = 13e-9
 #: Logarithms that the ratio of two bounds is cut at: beyond, the lesser one no longer shows.
 _LEAST_RATIO, _MOST_RATIO = -8.0, 16.0
 
@@ -95,8 +95,7 @@ def missed_seconds(work: Work) -> float:
     One core draws them all, under the generator's lock, and branches on each
     (``bernoulli_distribution`` in ATen/core/DistributionsHelper.h).
     """
-    usual = USUAL_MISSES * work.shape.numel if isinstance(work.shape, RandomNumbers) else 0.0
-    return MISSED * max(work.misses - usual, 0.0)
+    return MISSED * work.misses
 
 
 def atomic_seconds(work: Work, threads: int) -> float:

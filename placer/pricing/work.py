@@ -64,7 +64,7 @@ class Work:
     loads: float = 0.0
     #: Bytes of the largest result that the op makes anew.
     fresh: float = 0.0
-    #: Numbers of which a core guesses wrong whether they are drawn.
+    #: Numbers beyond the usual share of which a core guesses wrong whether they are drawn.
     misses: float = 0.0
 
     @property

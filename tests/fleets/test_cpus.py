@@ -50,7 +50,8 @@ def test_it_is_an_estimate_whose_interval_is_wider_than_a_named_cpus() -> None:
     assert unnamed.provenance == "published"
     assert cpu_class(4).estimated
     assert unnamed.step_seconds == pytest.approx(named.step_seconds)  # Ice Lake stands for all
-    assert 1.05 * named.high / named.step_seconds < unnamed.high / unnamed.step_seconds < 2.2
+    assert 1.6 < unnamed.high / unnamed.step_seconds < 2.2
+    assert unnamed.high / unnamed.step_seconds > 1.05 * named.high / named.step_seconds
     assert "which CPU it is is not known" in cpu_class(4).warnings[0]
 
 

@@ -25,6 +25,7 @@ from placer.calibration.measuring.recording import RecorderCost
 from placer.calibration.measuring.step_timing import OpTiming, StepTiming, observe
 from placer.calibration.runner import calibrate
 from placer.pricing import Work, describe_step
+from placer.pricing.shapes import Index
 from placer.profile import Profile
 from placer.tracing import Trace, trace_here
 from placer.workload import Workload
@@ -36,6 +37,8 @@ START, AROUND, REGION, REGION_PER_CORE, BUILD = 1e-6, 3e-6, 1e-6, 0.45e-6, 0.2
 #: FLOP/s and bytes/s of a core, the latter from its own caches, which hold so many bytes, and from memory; and bytes/s
 #: of all cores that share the memory.
 FLOPS, CACHED, CACHE, BYTES, CHANNELS = 8e10, 5e10, 1e6, 1.2e10, 1.2e11
+#: Seconds to add a number atomically, as cores that share a table do.
+ATOMIC = 5e-9
 #: FLOPs and bytes of a piece that is worth a core.
 PIECE_FLOPS, PIECE_BYTES = 1e6, 4e5
 #: Ops that run on one core whatever their size.
@@ -59,6 +62,8 @@ class ManyCores:
         on = 1 if work.family in SERIAL else min(threads, pieces)
         rate = CACHED * on if work.bytes < CACHE * on else min(BYTES * on, CHANNELS)
         busy = max(work.flops / (FLOPS * on), work.bytes / rate)
+        if on > 1 and work.suffix == "accumulate" and isinstance(work.shape, Index):
+            busy += ATOMIC * work.shape.moved / on
         return START + busy + (REGION + REGION_PER_CORE * threads if on > 1 else 0.0)
 
     def step_seconds(self, trace: Trace, threads: int) -> float:
