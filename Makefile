@@ -71,8 +71,9 @@ test: lint ## what CI runs first: lint, types of the built wheel, tests
 compiled: $(DEV)
 	-$(PY) -m pytest --collect-only -qq > /dev/null
 
-lint: $(DEV) ## ruff
+lint: $(DEV) ## ruff, rules and format
 	$(PY) -m ruff check .
+	$(PY) -m ruff format --check --quiet .
 
 # Static tools don't follow the mapping of calibration/ to placer.calibration, so the installed wheel is checked.
 types: wheel ## mypy, strict, on the built wheel and on a script of a user's

@@ -15,7 +15,9 @@ __all__ = [
     "render_summary",
     "validate_accounts",
     "validate_compiled",
-    "validate_jobs", "validate_machines", "validate_problems",
+    "validate_jobs",
+    "validate_machines",
+    "validate_problems",
     "validate_published",
     "validate_suite",
 ]

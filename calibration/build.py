@@ -57,9 +57,12 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool) -
             if device == "cpu":
                 candidates = fitting.expectations(known, device, threads, fingerprint)
                 fit = fitting.fit_device(
-                    observations, rates, threads=threads, step_seconds=step_seconds,
+                    observations,
+                    rates,
+                    threads=threads,
+                    step_seconds=step_seconds,
                     expected=fitting.of_nearest_pace(candidates, observations, step_seconds),
-                )  # fmt: skip
+                )
             else:
                 gpu = fitting.catalog_gpu(fingerprint, device)
                 fit = fitting.fit_accelerator(observations, rates, device=device, threads=threads, gpu=gpu)
@@ -87,19 +90,26 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool) -
         fits=tuple(fits),
         noise=noise,
         warnings=(
-            *noise_warnings(fits), *contradicted, *broken_devices(journal),
-            *lacking, *infeasible(journal.failures, Counter((o.device, o.family) for o in journal.observations)),
+            *noise_warnings(fits),
+            *contradicted,
+            *broken_devices(journal),
+            *lacking,
+            *infeasible(journal.failures, Counter((o.device, o.family) for o in journal.observations)),
         ),
         complete=not interrupted,
         seconds=sum(journal.seconds.values()),
         unusable={d: reason for d, reason in journal.broken.items() if d not in {fit.device for fit in fits}},
-    )  # fmt: skip
+    )
 
 
 def _one_core(
-    fits: Sequence[Device], observations: Sequence[StepObservation], rates: Mapping[str, float],
-    known: Sequence[Profile], threads: int, fingerprint: Mapping[str, Any],
-) -> Device | None:  # fmt: skip
+    fits: Sequence[Device],
+    observations: Sequence[StepObservation],
+    rates: Mapping[str, float],
+    known: Sequence[Profile],
+    threads: int,
+    fingerprint: Mapping[str, Any],
+) -> Device | None:
     """The fit of one core, by which many ``threads`` are priced; None for few threads, and where no core is known.
 
     Where nothing was measured on one thread, it is that of the nearest shipped profile, at this machine's pace.

@@ -27,6 +27,7 @@ from placer.profile import Profile, data_home
 #: Seconds of measuring in one session.
 BUDGET = 1500.0
 
+
 def measure_session(folder: Path, *, seconds: float) -> None:
     """Measure every device for ``seconds`` in all, into a new journal in ``folder``.
 

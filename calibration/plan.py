@@ -52,9 +52,16 @@ class Planner:
     """Draws probes for one device, family by family, where the residual varies most per second spent."""
 
     def __init__(
-        self, rates: Mapping[str, float], *, seed: int, longest_step: float, rarely: float | None = None,
-        short: float = 0.0, memory: float | None = None, families: Sequence[str] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        rates: Mapping[str, float],
+        *,
+        seed: int,
+        longest_step: float,
+        rarely: float | None = None,
+        short: float = 0.0,
+        memory: float | None = None,
+        families: Sequence[str] | None = None,
+    ) -> None:
         """``longest_step``: seconds a probe's step may take; ``rarely``: the same of a few probes (None: of all).
 
         ``short`` is the share of the blocks that are made for shorter steps. ``memory``: free bytes of an accelerator;
@@ -107,9 +114,7 @@ def _within(memory: float | None, limit: Limit, rates: Mapping[str, float]) -> L
     """``limit`` as far as ``memory`` bytes have room for it; None: the CPU's, whose steps are small beside it."""
     if memory is None:
         return limit
-    slower = {
-        dtype: rates["flops/float32"] / rates[f"flops/{dtype}"] for dtype in DTYPES if f"flops/{dtype}" in rates
-    }
+    slower = {dtype: rates["flops/float32"] / rates[f"flops/{dtype}"] for dtype in DTYPES if f"flops/{dtype}" in rates}
     accelerator = Accelerator(slower, min(MOST_ELEMENTS, int(memory / BYTES_PER_ELEMENT)))
     return Limit(limit.flops, min(limit.bytes, MEMORY_SHARE * memory), MOST_OF_BRANCH, accelerator)
 

@@ -134,9 +134,16 @@ def start(target: Target, seconds: float, journal: Journal, shown: Progress, clo
 
 
 def measure(
-    target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock, *, drawn: int = 0,
-    recorder: KernelRecorder | None = None, deadline: float = math.inf,
-) -> None:  # fmt: skip
+    target: Target,
+    seconds: float,
+    journal: Journal,
+    shown: Progress,
+    clock: Clock,
+    *,
+    drawn: int = 0,
+    recorder: KernelRecorder | None = None,
+    deadline: float = math.inf,
+) -> None:
     """Measure one target until ``seconds`` of it are used, what an earlier run spent included.
 
     ``drawn``: the number of journals before this one, whose probes need not be drawn again. ``recorder`` is what
@@ -154,16 +161,23 @@ def measure(
         mostly = min(LONGEST_STEP * seconds, USUAL_LONGEST)
         on_cpu = target.device == "cpu"
         planner = Planner(
-            journal.rates[target.key], seed=seed, longest_step=mostly,
-            rarely=max(min(LONGEST_SHARE * seconds, LONGEST), mostly), short=SHORT if on_cpu else 0.0,
+            journal.rates[target.key],
+            seed=seed,
+            longest_step=mostly,
+            rarely=max(min(LONGEST_SHARE * seconds, LONGEST), mostly),
+            short=SHORT if on_cpu else 0.0,
             memory=None if on_cpu else machine.memory(target.device)[0],
             families=("network",) if on_cpu and target.threads > FEW_THREADS else None,
-        )  # fmt: skip
+        )
         clocks = ClockWatch(target.device, clock) if not on_cpu and clock is time.perf_counter else None
         bench = Bench(
-            target.device, target.threads, rates=journal.rates[target.key], clock=clock, kernels=recorder or UNSEEN,
+            target.device,
+            target.threads,
+            rates=journal.rates[target.key],
+            clock=clock,
+            kernels=recorder or UNSEEN,
             clocks=clocks,
-        )  # fmt: skip
+        )
         rounds = None if on_cpu else PaceRounds(bench, journal, seconds)
         Probing(bench, planner, journal, shown, seconds, clock, clocks, deadline=deadline, rounds=rounds).run()
 

@@ -97,9 +97,14 @@ class _Bar(Progress):
 
         texts = [TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[left]")]
         self._bar = Moving(
-            texts[0], BarColumn(bar_width=16), texts[1], TextColumn("{task.fields[what]}", style="dim", markup=False),
-            console=Console(stderr=True), transient=True, refresh_per_second=4,
-        )  # fmt: skip
+            texts[0],
+            BarColumn(bar_width=16),
+            texts[1],
+            TextColumn("{task.fields[what]}", style="dim", markup=False),
+            console=Console(stderr=True),
+            transient=True,
+            refresh_per_second=4,
+        )
         self._task: Any = None
 
     def passed(self) -> float:

@@ -98,9 +98,14 @@ def calibrate(
 
 
 def measure_all(
-    wanted: Sequence[Target], seconds: float, journal: Journal, shown: Progress, clock: Clock, *,
+    wanted: Sequence[Target],
+    seconds: float,
+    journal: Journal,
+    shown: Progress,
+    clock: Clock,
+    *,
     deadline: float = math.inf,
-) -> None:  # fmt: skip
+) -> None:
     """Start the accelerators, then measure every target that works, in ``seconds`` for all together.
 
     On a slow machine that may take longer, until ``deadline`` on ``clock``.
@@ -115,9 +120,14 @@ def measure_all(
     for target in shared_out([t for t in wanted if t.device == "cpu" or t.key in recorders]):
         with _survived(target, journal, shown):
             measure(
-                target, seconds * target.share, journal, shown, clock, recorder=recorders.get(target.key),
+                target,
+                seconds * target.share,
+                journal,
+                shown,
+                clock,
+                recorder=recorders.get(target.key),
                 deadline=deadline,
-            )  # fmt: skip
+            )
 
 
 @contextmanager

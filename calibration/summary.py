@@ -38,9 +38,10 @@ def render(profile: Profile, *, everything: bool = False) -> str:
     samples = f", {len(profile.samples):,} samples kept" if everything else ""
     catalog = [fit.gpu for fit in profile.fits if _from_catalog(fit)]
     lines = [
-        f"not calibrated: what the catalog knows of {', '.join(catalog)}" if catalog
+        f"not calibrated: what the catalog knows of {', '.join(catalog)}"
+        if catalog
         else f"calibrated in {profile.seconds:.0f} s{samples}"
-    ]  # fmt: skip
+    ]
     fits = profile.fits if everything else tuple(profile.fit(device) for device in profile.devices())
     for fit in fits:
         rows = [*_sheet(fit), *(_details(fit) if everything else ())]

@@ -190,9 +190,20 @@ def choose(
         PlacerError: only under ``PLACER_STRICT=1``.
     """
     work, own = checked_work(
-        model, batch, options, batch_shape=batch_shape, mode=mode, loss=loss, target=target, optimizer=optimizer,
-        steps=steps, data=data, outputs=outputs, autocast=autocast, modules=modules,
-    )  # fmt: skip
+        model,
+        batch,
+        options,
+        batch_shape=batch_shape,
+        mode=mode,
+        loss=loss,
+        target=target,
+        optimizer=optimizer,
+        steps=steps,
+        data=data,
+        outputs=outputs,
+        autocast=autocast,
+        modules=modules,
+    )
     names, forced = check_devices_here(devices, own), override(own)
     if not isinstance(move, bool):
         raise TypeError(f"move must be True or False, not {move!r}")
@@ -276,17 +287,33 @@ def explain(
             (TraceError), or the step could not be timed.
     """
     work, own = checked_work(
-        model, batch, options, batch_shape=batch_shape, mode=mode, loss=loss, target=target, optimizer=optimizer,
-        steps=steps, data=data, outputs=outputs, autocast=autocast, modules=modules,
-    )  # fmt: skip
+        model,
+        batch,
+        options,
+        batch_shape=batch_shape,
+        mode=mode,
+        loss=loss,
+        target=target,
+        optimizer=optimizer,
+        steps=steps,
+        data=data,
+        outputs=outputs,
+        autocast=autocast,
+        modules=modules,
+    )
     names = check_devices(devices, own)
     measure = check_choice("measure", options.measure, ("never", "always")) == "always"
     if measure:
         check_measurable(work, profile)
     question = ask(
-        work, devices=names, threads=options.threads, profile=profile, what_if=what_if, objective=options.aim,
+        work,
+        devices=names,
+        threads=options.threads,
+        profile=profile,
+        what_if=what_if,
+        objective=options.aim,
         recorded=not measure,
-    )  # fmt: skip
+    )
     return explained(question, measure=measure)
 
 

@@ -25,9 +25,27 @@ from torch.utils.data import DataLoader, Dataset
 MAX_DEPTH = 12
 #: Holds no tensor of a batch, or those of all batches. What a proxy stands for may be gone, so it comes first: asking
 #: for its class would raise.
-_ATOMS = (weakref.ProxyType, weakref.CallableProxyType, str, bytes, int, float, complex, type(None), type,
-          types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType, torch.dtype, torch.device,
-          torch.UntypedStorage, torch.TypedStorage, DataLoader, Dataset)  # fmt: skip
+_ATOMS = (
+    weakref.ProxyType,
+    weakref.CallableProxyType,
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    type(None),
+    type,
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+    torch.dtype,
+    torch.device,
+    torch.UntypedStorage,
+    torch.TypedStorage,
+    DataLoader,
+    Dataset,
+)
 _SEQUENCES = (tuple, list, UserList, deque, set, frozenset)
 
 

@@ -293,9 +293,12 @@ class Placing:
     def _move(self, placement: Placement) -> Refused | None:
         """Move what the placement says; what went wrong where the device refused it and everything stayed."""
         return relocate_or_stay(
-            self.workload, self.optimizer, placement.decision.device, allowed=self.devices,
+            self.workload,
+            self.optimizer,
+            placement.decision.device,
+            allowed=self.devices,
             threads=self._threads(placement.decision),
-        )  # fmt: skip
+        )
 
     def _threads(self, decision: Decision) -> int | None:
         """The number of CPU threads to set; None: as it is."""

@@ -58,10 +58,14 @@ def ask(
         compared = profile_named(profiles[0]) if profiles else current_profile()
         host = compared if "cpu" in compared.devices() else None
         candidates = gather(
-            compared, devices, here=here, modules=work.modules, threads=threads,
+            compared,
+            devices,
+            here=here,
+            modules=work.modules,
+            threads=threads,
             what_if=[profile_named(source, host) for source in added],
             others=[profile_named(source, host) for source in profiles[1:]],
-        )  # fmt: skip
+        )
         # Dollars per hour are asked of every device: nobody gave those of GPUs that he did not name.
         open_ended = what_if is None and devices is None and len(profiles) < 2 and objective.name != "cost"
         only_cpus = all(is_cpu(candidate.name) for candidate in candidates.each)

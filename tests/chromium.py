@@ -113,8 +113,11 @@ def browser(profile: Path) -> Iterator[Page]:
 
     process = subprocess.Popen(
         [sys.executable, "-c", _LAUNCH, str(to_browser), str(to_here), PROGRAM, *_FLAGS, f"--user-data-dir={profile}"],
-        pass_fds=(to_browser, to_here), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        pass_fds=(to_browser, to_here),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     os.close(to_browser)
     os.close(to_here)
     try:

@@ -175,9 +175,14 @@ def make_prediction() -> Callable[..., Prediction]:
             "sources": source_shares(priced),
         }
         return Prediction(
-            device=device, threads=2, step_seconds=step, one_time_seconds=once, components=components, priced=priced,
+            device=device,
+            threads=2,
+            step_seconds=step,
+            one_time_seconds=once,
+            components=components,
+            priced=priced,
             **{**defaults, **values},
-        )  # fmt: skip
+        )
 
     return make
 
@@ -185,19 +190,50 @@ def make_prediction() -> Callable[..., Prediction]:
 @pytest.fixture
 def handmade_profile() -> Profile:
     """This machine, as if calibrated: physical floors only, a fast CPU, and an accelerator that is slow to launch."""
-    cpu = Device("cpu", torch.get_num_threads(), {
-        "dispatch_seconds": 2e-6, "flops/float32": 5e10, "bytes_per_second": 1e10,
-    }, {}, {}, {"base": 0.05, "ops": 0.0})  # fmt: skip
-    cuda = Device("cuda", 1, {
-        "dispatch_seconds": 2e-6, "flops/float32": 2e13, "bytes_per_second": 1e12, "launch_seconds": 5e-6,
-        "issue_seconds": 5e-6, "sync_seconds": 1e-5, "context_seconds": 1.0, "first_call_seconds": 1e-3,
-        "copy/h2d/pageable/bytes_per_second": 5e9, "copy/h2d/pageable/seconds_per_tensor": 1e-5,
-        "copy/d2h/pageable/bytes_per_second": 5e9, "copy/d2h/pageable/seconds_per_tensor": 1e-5,
-    }, {}, {"forward_op": 1e-5}, {"base": 0.05, "ops": 0.0})  # fmt: skip
+    cpu = Device(
+        "cpu",
+        torch.get_num_threads(),
+        {
+            "dispatch_seconds": 2e-6,
+            "flops/float32": 5e10,
+            "bytes_per_second": 1e10,
+        },
+        {},
+        {},
+        {"base": 0.05, "ops": 0.0},
+    )
+    cuda = Device(
+        "cuda",
+        1,
+        {
+            "dispatch_seconds": 2e-6,
+            "flops/float32": 2e13,
+            "bytes_per_second": 1e12,
+            "launch_seconds": 5e-6,
+            "issue_seconds": 5e-6,
+            "sync_seconds": 1e-5,
+            "context_seconds": 1.0,
+            "first_call_seconds": 1e-3,
+            "copy/h2d/pageable/bytes_per_second": 5e9,
+            "copy/h2d/pageable/seconds_per_tensor": 1e-5,
+            "copy/d2h/pageable/bytes_per_second": 5e9,
+            "copy/d2h/pageable/seconds_per_tensor": 1e-5,
+        },
+        {},
+        {"forward_op": 1e-5},
+        {"base": 0.05, "ops": 0.0},
+    )
     return Profile(
-        schema=SCHEMA, created="2026-01-02T03:04:05+00:00", fingerprint=machine.fingerprint(), samples=(),
-        fits=(cpu, cuda), noise={}, warnings=(), complete=True, seconds=10.0,
-    )  # fmt: skip
+        schema=SCHEMA,
+        created="2026-01-02T03:04:05+00:00",
+        fingerprint=machine.fingerprint(),
+        samples=(),
+        fits=(cpu, cuda),
+        noise={},
+        warnings=(),
+        complete=True,
+        seconds=10.0,
+    )
 
 
 @pytest.fixture

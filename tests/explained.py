@@ -18,18 +18,23 @@ NOWHERE = Profile(
 
 
 def explained(
-    predictions: Mapping[str, Prediction], workload: Mapping[str, Any] | None = None,
-    machine: Mapping[str, Any] | None = None, notes: tuple[str, ...] = (), objective: Objective = TIME,
-) -> Explanation:  # fmt: skip
+    predictions: Mapping[str, Prediction],
+    workload: Mapping[str, Any] | None = None,
+    machine: Mapping[str, Any] | None = None,
+    notes: tuple[str, ...] = (),
+    objective: Objective = TIME,
+) -> Explanation:
     """Of one step, in a long run."""
     explanation = Explanation.of(table_of(predictions, workload, notes, objective))
     return replace(explanation, machine=machine or {})
 
 
 def table_of(
-    predictions: Mapping[str, Prediction], workload: Mapping[str, Any] | None = None, notes: tuple[str, ...] = (),
+    predictions: Mapping[str, Prediction],
+    workload: Mapping[str, Any] | None = None,
+    notes: tuple[str, ...] = (),
     objective: Objective = TIME,
-) -> Table:  # fmt: skip
+) -> Table:
     """The table of one step, in a long run."""
     facts = workload or {"target": "Net", "mode": "train"}
     return Table((PricedPart("", 1, predictions, facts),), NOWHERE, facts, notes=notes, objective=objective)

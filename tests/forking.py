@@ -73,9 +73,10 @@ def in_a_kernel(count: int) -> int:
     said: list[str] = []
     try:
         client.execute_interactive(
-            f"import forking; print('answered', forking.beside_threads({count}))", timeout=600,
+            f"import forking; print('answered', forking.beside_threads({count}))",
+            timeout=600,
             output_hook=lambda message: said.append(str(message["content"].get("text", message["content"]))),
-        )  # fmt: skip
+        )
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

@@ -43,9 +43,12 @@ def fuzz(content: bytes, inputs: int, outcome: Outcome, *, first_seed: int = 0) 
     """
 
     @settings(
-        max_examples=min(inputs, _PER_RUN), deadline=None, database=None, suppress_health_check=list(HealthCheck),
+        max_examples=min(inputs, _PER_RUN),
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, Phase.shrink],
-    )  # fmt: skip
+    )
     @given(random=st.randoms(use_true_random=False), samples=st.booleans())
     def once(random: Random, samples: bool) -> None:
         data = _damaged(content, random)

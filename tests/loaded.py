@@ -49,9 +49,19 @@ def main(profile: str) -> None:
         nn.Linear(512, 512)
     assert undrawn._left
     net = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.GroupNorm(2, 8), nn.GELU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.1), nn.LayerNorm(8), nn.Linear(8, 10), nn.LogSoftmax(1),
-    )  # fmt: skip
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.GroupNorm(2, 8),
+        nn.GELU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(0.1),
+        nn.LayerNorm(8),
+        nn.Linear(8, 10),
+        nn.LogSoftmax(1),
+    )
     target = torch.zeros(64, dtype=torch.long)
     trace(make_workload(net, (64, 3, 64, 64), mode="infer"))
     trace(make_workload(net, (64, 3, 64, 64), mode="train", loss=lambda out: nn.functional.nll_loss(out, target)))

@@ -26,11 +26,19 @@ def op(
 ) -> dict[str, str]:
     """A row of an op on 24 cores. ``notes`` follow the source's own name of the case, the op's."""
     known: dict[str, Any] = {
-        "source": "pytorch operator_benchmark: x86 ci csv @0", "date": "2025-10", "cores": 24, "threads": 24,
-        "cpu": "c5.12xlarge (Xeon Platinum, Cascade Lake)", "torch": "", "op": name, "phase": "fwd", "dtype": "float32",
-        "shapes": json.dumps(shapes), "microseconds": "" if microseconds is None else microseconds,
+        "source": "pytorch operator_benchmark: x86 ci csv @0",
+        "date": "2025-10",
+        "cores": 24,
+        "threads": 24,
+        "cpu": "c5.12xlarge (Xeon Platinum, Cascade Lake)",
+        "torch": "",
+        "op": name,
+        "phase": "fwd",
+        "dtype": "float32",
+        "shapes": json.dumps(shapes),
+        "microseconds": "" if microseconds is None else microseconds,
         "notes": "; ".join(filter(None, (f"{name}_cpu", notes))),
-    }  # fmt: skip
+    }
     return {**known, **changes}
 
 

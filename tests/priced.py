@@ -18,14 +18,23 @@ def matmul(n: int, dtype: str = "float32", op: str = "aten::mm") -> Work:
     return product(n, n, n, dtype, op)
 
 
-def product(
-    m: float, n: float, k: float, dtype: str = "float32", op: str = "aten::mm", *, item_bytes: int = 4
-) -> Work:
+def product(m: float, n: float, k: float, dtype: str = "float32", op: str = "aten::mm", *, item_bytes: int = 4) -> Work:
     """One product of contiguous matrices, of which none counts as a row, a column or ragged."""
     shape = Product(
-        1, m, n, k, m * k, k * n, m * n, min(m, n, k), a_transposed=False, b_transposed=False, row=False, column=False,
+        1,
+        m,
+        n,
+        k,
+        m * k,
+        k * n,
+        m * n,
+        min(m, n, k),
+        a_transposed=False,
+        b_transposed=False,
+        row=False,
+        column=False,
         ragged=False,
-    )  # fmt: skip
+    )
     moved = item_bytes * (m * k + k * n + m * n)
     return Work("matmul", op, dtype, shape.flops, moved, shape, Place(1e6, previous=moved))
 

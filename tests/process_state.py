@@ -32,9 +32,7 @@ def process_state(*watched: Any) -> dict[str, Any]:
     """Pictures of models, optimizers and random states, and the switches of torch and Python."""
     return {
         **picture(*watched),
-        "autocast": [
-            (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")
-        ],
+        "autocast": [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")],
         "autocast cache": torch.is_autocast_cache_enabled(),
         "inference mode": torch.is_inference_mode_enabled(),
         "anomaly": torch.is_anomaly_enabled(),
@@ -48,7 +46,7 @@ def process_state(*watched: Any) -> dict[str, Any]:
         "warnings": list(warnings.filters),
         "importers": (importlib.import_module,),
         "alarm": signal.getsignal(signal.SIGALRM) if hasattr(signal, "SIGALRM") else None,
-    }  # fmt: skip
+    }
 
 
 class Fault:

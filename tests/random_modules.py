@@ -84,11 +84,13 @@ WIDTHS = (1, 2, 3, 4, 8, 12, 16, 24, 33)
 
 def random_module(random: Random) -> tuple[nn.Module, Shape]:
     """A network and the shape of one input, without the batch: features, a sequence, or an image."""
-    shape: Shape = random.choice([
-        (random.choice(WIDTHS),),
-        (random.choice((1, 2, 5, 9)), random.choice(WIDTHS)),
-        (random.choice((1, 3, 4)), random.choice((1, 4, 7, 12)), random.choice((1, 4, 8))),
-    ])  # fmt: skip
+    shape: Shape = random.choice(
+        [
+            (random.choice(WIDTHS),),
+            (random.choice((1, 2, 5, 9)), random.choice(WIDTHS)),
+            (random.choice((1, 3, 4)), random.choice((1, 4, 7, 12)), random.choice((1, 4, 8))),
+        ]
+    )
     layers = []
     now = shape
     for _ in range(random.randint(1, 7)):
@@ -101,9 +103,17 @@ def random_module(random: Random) -> tuple[nn.Module, Shape]:
 
 def _layer(random: Random, shape: Shape, depth: int) -> Made:
     anything = [_activation, _function, _linear, _dropout, _layer_norm]
-    of_kind = {1: [_batch_norm], 2: [_recurrent, _attention, _encoder, _convolution, _flat], 3: [
-        _convolution, _pooling, _group_norm, _batch_norm, _flat,
-    ]}[len(shape)]  # fmt: skip
+    of_kind = {
+        1: [_batch_norm],
+        2: [_recurrent, _attention, _encoder, _convolution, _flat],
+        3: [
+            _convolution,
+            _pooling,
+            _group_norm,
+            _batch_norm,
+            _flat,
+        ],
+    }[len(shape)]
     if depth < 2:
         anything += [_residual, _branches]
     made: Made = random.choice([*anything, *of_kind, *of_kind])(random, shape, depth)

@@ -232,9 +232,10 @@ def _loss(random: Random, records: list[Any]) -> Callable[..., Tensor]:
 # --- optimizers -------------------------------------------------------------------------------------------------------
 
 OPTIMIZERS = sorted(
-    name for name, kind in vars(torch.optim).items()
+    name
+    for name, kind in vars(torch.optim).items()
     if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
-)  # fmt: skip
+)
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 _WITHOUT_FOREACH = ("LBFGS", "Muon", "SparseAdam", "Adafactor")
 
@@ -293,10 +294,14 @@ def _deterministic() -> Iterator[None]:
 
 
 SURROUNDINGS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
-    "plainly": contextlib.nullcontext, "without gradients": torch.no_grad, "in inference mode": torch.inference_mode,
-    "in autocast": lambda: torch.autocast("cpu", torch.bfloat16), "beside a thread": _beside_a_thread,
-    "detecting anomalies": torch.autograd.detect_anomaly, "deterministic": _deterministic,
-}  # fmt: skip
+    "plainly": contextlib.nullcontext,
+    "without gradients": torch.no_grad,
+    "in inference mode": torch.inference_mode,
+    "in autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "beside a thread": _beside_a_thread,
+    "detecting anomalies": torch.autograd.detect_anomaly,
+    "deterministic": _deterministic,
+}
 
 
 # --- the script -------------------------------------------------------------------------------------------------------
@@ -332,9 +337,16 @@ def random_script(seed: int) -> Script:
         call(model, batch)  # it has weights once a batch was seen
     drawn += [head.__name__, model.form, type(batch).__name__, type(loss).__name__, surroundings]
     script = Script(
-        model, batch, torch.randint(0, CLASSES, (ROWS,)), loss, _trained(random, name, model, loss), drawn, records,
-        SURROUNDINGS[surroundings], is_function,
-    )  # fmt: skip
+        model,
+        batch,
+        torch.randint(0, CLASSES, (ROWS,)),
+        loss,
+        _trained(random, name, model, loss),
+        drawn,
+        records,
+        SURROUNDINGS[surroundings],
+        is_function,
+    )
     if random.random() < 0.3:
         script.scheduler = torch.optim.lr_scheduler.StepLR(script.optimizer, 2)
     if random.random() < 0.4:  # in the middle of a training
@@ -381,7 +393,16 @@ def _odd(random: Random, x: Tensor) -> Tensor:
 
 def _batch(random: Random, x: Tensor) -> Any:
     mask = torch.ones(ROWS, 1)
-    return random.choice([
-        x, x, (x, mask), {"x": x, "mask": mask}, {"x": x, "notes": ["a", "b"]}, (Row(x, "first"),),
-        (Item(x, {"origin": "here"}),), ([x, [None, "padding"]],), (x, None, ("a",)),
-    ])  # fmt: skip
+    return random.choice(
+        [
+            x,
+            x,
+            (x, mask),
+            {"x": x, "mask": mask},
+            {"x": x, "notes": ["a", "b"]},
+            (Row(x, "first"),),
+            (Item(x, {"origin": "here"}),),
+            ([x, [None, "padding"]],),
+            (x, None, ("a",)),
+        ]
+    )

@@ -43,8 +43,10 @@ def choose(*args: Any, **kwargs: Any) -> placer.Placement:
 
 
 def names(function: Callable[..., Any]) -> list[str]:
-    return [f"{p.name}={p.default!r}" if p.default is not p.empty else p.name
-            for p in inspect.signature(function).parameters.values()]  # fmt: skip
+    return [
+        f"{p.name}={p.default!r}" if p.default is not p.empty else p.name
+        for p in inspect.signature(function).parameters.values()
+    ]
 
 
 # Signatures are locked: others build on them.
@@ -170,8 +172,9 @@ def test_a_decision_that_cannot_be_recorded_stands(
 
 def test_threads_tune_takes_the_best_calibrated_count(model: nn.Module, handmade_profile: Profile) -> None:
     slow = handmade_profile.fit("cpu")
-    fast = dataclasses.replace(slow, threads=slow.threads + 1, rates={k: v * 2 for k, v in slow.rates.items()}
-                               | {"dispatch_seconds": 1e-7})  # fmt: skip
+    fast = dataclasses.replace(
+        slow, threads=slow.threads + 1, rates={k: v * 2 for k, v in slow.rates.items()} | {"dispatch_seconds": 1e-7}
+    )
     profile.save(dataclasses.replace(handmade_profile, fits=(slow, fast)))
     before = torch.get_num_threads()
     kept = choose(model, (32, 84))
@@ -298,9 +301,7 @@ def test_no_profile_is_one_warning_with_the_next_command(model: nn.Module, monke
     check_estimated(model, "an estimate .* run: placer calibrate", placer.ProfileMissing, monkeypatch)
 
 
-def test_a_stale_profile_is_named(
-    model: nn.Module, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stale_profile_is_named(model: nn.Module, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
     old = {**handmade_profile.fingerprint, "torch": "1.0"}
     profile.save(dataclasses.replace(handmade_profile, fingerprint=old))
     check_estimated(model, r"torch: 1\.0 -> .*run: placer calibrate", placer.ProfileStale, monkeypatch)
@@ -335,29 +336,36 @@ def test_the_conventional_rule(model: nn.Module, monkeypatch: pytest.MonkeyPatch
 # A wrong argument always raises at once.
 
 
-@pytest.mark.parametrize(("arguments", "error", "says"), [
-    ({"mode": "eval"}, ValueError, "mode must be"),
-    ({"options": "tune"}, TypeError, "options must be a placer.Options, not 'tune'"),
-    ({"devices": []}, ValueError, "devices is empty"),
-    ({"devices": ["warp drive"]}, ValueError, "'warp drive' is not a device"),
-    ({"devices": 3}, TypeError, "devices must be"),
-    ({"devices": [3]}, TypeError, "a device is a name"),
-    ({"devices": ["cuda:77"]}, ValueError, "'cuda:77' is not on this machine; accepted: cpu"),
-    ({"profile": 3}, TypeError, "profile must be"),
-    ({"profile": "no such/name/"}, placer.ProfileMissing, "no profile at"),
-    ({"profile": "nope"}, ValueError, r"no profile is called 'nope' \(there is: .*amd-epyc.*placer profile list"),
-    ({"profile": "no pe!"}, ValueError, "no profile is called 'no pe!'"),
-    ({"move": "no"}, TypeError, "move must be True or False, not 'no'"),
-    ({"steps": 0}, ValueError, "steps must be"),
-    ({"loss": nn.functional.mse_loss}, ValueError, "give target="),
-    ({"loss": nn.MSELoss, "target": (32, 3)}, TypeError, r"not the class MSELoss: pass MSELoss\(\.\.\.\)"),
-    ({"optimizer": torch.optim.Adam}, TypeError, "not the class Adam"),
-    ({"batch_shape": (32, 84)}, TypeError, "batch and batch_shape are one argument"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"mode": "eval"}, ValueError, "mode must be"),
+        ({"options": "tune"}, TypeError, "options must be a placer.Options, not 'tune'"),
+        ({"devices": []}, ValueError, "devices is empty"),
+        ({"devices": ["warp drive"]}, ValueError, "'warp drive' is not a device"),
+        ({"devices": 3}, TypeError, "devices must be"),
+        ({"devices": [3]}, TypeError, "a device is a name"),
+        ({"devices": ["cuda:77"]}, ValueError, "'cuda:77' is not on this machine; accepted: cpu"),
+        ({"profile": 3}, TypeError, "profile must be"),
+        ({"profile": "no such/name/"}, placer.ProfileMissing, "no profile at"),
+        ({"profile": "nope"}, ValueError, r"no profile is called 'nope' \(there is: .*amd-epyc.*placer profile list"),
+        ({"profile": "no pe!"}, ValueError, "no profile is called 'no pe!'"),
+        ({"move": "no"}, TypeError, "move must be True or False, not 'no'"),
+        ({"steps": 0}, ValueError, "steps must be"),
+        ({"loss": nn.functional.mse_loss}, ValueError, "give target="),
+        ({"loss": nn.MSELoss, "target": (32, 3)}, TypeError, r"not the class MSELoss: pass MSELoss\(\.\.\.\)"),
+        ({"optimizer": torch.optim.Adam}, TypeError, "not the class Adam"),
+        ({"batch_shape": (32, 84)}, TypeError, "batch and batch_shape are one argument"),
+    ],
+)
 def test_wrong_arguments_raise_at_once(
-    model: nn.Module, calibrated: Profile, monkeypatch: pytest.MonkeyPatch,
-    arguments: dict[str, Any], error: type[Exception], says: str,
-) -> None:  # fmt: skip
+    model: nn.Module,
+    calibrated: Profile,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: dict[str, Any],
+    error: type[Exception],
+    says: str,
+) -> None:
     monkeypatch.setenv("PLACER_STRICT", "1")  # so that a profile that is not there raises as well
     with pytest.raises(error, match=says):
         placer.choose(model, (32, 84), **arguments)
@@ -391,17 +399,25 @@ class Rows(Dataset[torch.Tensor]):
 
 
 @pytest.mark.parametrize("asked", [placer.choose, placer.explain])
-@pytest.mark.parametrize(("batch", "error", "says"), [
-    (DataLoader(Rows(), batch_size=32), TypeError, r"DataLoader; next\(iter\(loader\)\) is a batch of a DataLoader"),
-    ([DataLoader(Rows(), batch_size=32)], TypeError, r"DataLoader; next\(iter\(loader\)\)"),
-    (Rows(), TypeError, r"Rows; next\(iter\(loader\)\)"),
-    (np.zeros((32, 84)), TypeError, r"not numpy\.ndarray; torch\.from_numpy makes tensors of arrays"),
-    ([np.zeros((32, 84))], TypeError, r"must hold tensors or whole numbers, not numpy\.ndarray; torch\.from_numpy"),
-    ((np.zeros(84), np.zeros(84)), TypeError, r"torch\.from_numpy"),
-    ((2**70, 8), ValueError, r"batch \(1180591620717411303424, 8\) is larger than any tensor can be"),
-    ([(32, 84), (2**64,)], ValueError, "is larger than any tensor can be"),
-    ((2**62, 8), ValueError, "is larger than any tensor can be"),
-], ids=lambda value: type(value).__name__)  # fmt: skip
+@pytest.mark.parametrize(
+    ("batch", "error", "says"),
+    [
+        (
+            DataLoader(Rows(), batch_size=32),
+            TypeError,
+            r"DataLoader; next\(iter\(loader\)\) is a batch of a DataLoader",
+        ),
+        ([DataLoader(Rows(), batch_size=32)], TypeError, r"DataLoader; next\(iter\(loader\)\)"),
+        (Rows(), TypeError, r"Rows; next\(iter\(loader\)\)"),
+        (np.zeros((32, 84)), TypeError, r"not numpy\.ndarray; torch\.from_numpy makes tensors of arrays"),
+        ([np.zeros((32, 84))], TypeError, r"must hold tensors or whole numbers, not numpy\.ndarray; torch\.from_numpy"),
+        ((np.zeros(84), np.zeros(84)), TypeError, r"torch\.from_numpy"),
+        ((2**70, 8), ValueError, r"batch \(1180591620717411303424, 8\) is larger than any tensor can be"),
+        ([(32, 84), (2**64,)], ValueError, "is larger than any tensor can be"),
+        ((2**62, 8), ValueError, "is larger than any tensor can be"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
 def test_what_is_no_batch_is_refused_in_one_line(
     model: nn.Module, calibrated: Profile, asked: Callable[..., Any], batch: Any, error: type[Exception], says: str
 ) -> None:
@@ -420,25 +436,34 @@ def test_batch_shape_is_batch(model: nn.Module, calibrated: Profile) -> None:
         placer.choose(placer.Job([placer.Part("a", model, (4, 84))]), batch_shape=(4, 84))  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize(("arguments", "error", "says"), [
-    ({"threads": "all"}, ValueError, "threads must be 'keep' or 'tune', not 'all'"),
-    ({"threads": 4}, ValueError, "not 4"),
-    ({"measure": "yes"}, ValueError, "measure must be 'never' or 'unsure' or 'always'"),
-    ({"objective": "cost"}, ValueError, "needs price"),
-    ({"objective": "beauty"}, ValueError, "not 'beauty'"),
-    ({"price": 3}, TypeError, "price"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"threads": "all"}, ValueError, "threads must be 'keep' or 'tune', not 'all'"),
+        ({"threads": 4}, ValueError, "not 4"),
+        ({"measure": "yes"}, ValueError, "measure must be 'never' or 'unsure' or 'always'"),
+        ({"objective": "cost"}, ValueError, "needs price"),
+        ({"objective": "beauty"}, ValueError, "not 'beauty'"),
+        ({"price": 3}, TypeError, "price"),
+    ],
+)
 def test_options_are_checked_when_they_are_made(arguments: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         placer.Options(**arguments)
 
 
-@pytest.mark.parametrize(("arguments", "error", "says"), [
-    *(({"budget": seconds}, ValueError, "a positive number of seconds") for seconds in (0, -1.0, math.inf, math.nan)),
-    ({"budget": "60"}, TypeError, "a number of seconds, not '60'"),
-    ({"devices": ["cuda:99"]}, ValueError, "not on this machine"),
-    ({"progress": "no"}, TypeError, "progress must be True or False, not 'no'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        *(
+            ({"budget": seconds}, ValueError, "a positive number of seconds")
+            for seconds in (0, -1.0, math.inf, math.nan)
+        ),
+        ({"budget": "60"}, TypeError, "a number of seconds, not '60'"),
+        ({"devices": ["cuda:99"]}, ValueError, "not on this machine"),
+        ({"progress": "no"}, TypeError, "progress must be True or False, not 'no'"),
+    ],
+)
 def test_calibrate_refuses_wrong_arguments(arguments: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         placer.calibrate(**arguments)
@@ -447,13 +472,24 @@ def test_calibrate_refuses_wrong_arguments(arguments: dict[str, Any], error: typ
 # measure
 
 
-@pytest.mark.parametrize(("measure", "slower", "measured"), [
-    ("never", 1.05, False), ("unsure", 1.05, True), ("unsure", 100.0, False), ("always", 100.0, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("measure", "slower", "measured"),
+    [
+        ("never", 1.05, False),
+        ("unsure", 1.05, True),
+        ("unsure", 100.0, False),
+        ("always", 100.0, True),
+    ],
+)
 def test_measure(
-    model: nn.Module, calibrated: Profile, make_prediction: Callable[..., Prediction], monkeypatch: pytest.MonkeyPatch,
-    measure: str, slower: float, measured: bool,
-) -> None:  # fmt: skip
+    model: nn.Module,
+    calibrated: Profile,
+    make_prediction: Callable[..., Prediction],
+    monkeypatch: pytest.MonkeyPatch,
+    measure: str,
+    slower: float,
+    measured: bool,
+) -> None:
     """Two names of the CPU compete. The race runs with the threads that were chosen."""
     now, seen = torch.get_num_threads(), list[int]()
     found = {"cpu": make_prediction("cpu", 1e-3), "cpu:0": make_prediction("cpu:0", slower * 1e-3)}
@@ -604,9 +640,7 @@ def test_one_size_that_can_be_traced_turns_nothing(calibrated: Profile) -> None:
 
 
 @pytest.mark.parametrize("ask", [placer.choose, placer.explain])
-def test_compiled_code_asks_as_any_other(
-    ask: Callable[..., Any], model: nn.Module, handmade_profile: Profile
-) -> None:
+def test_compiled_code_asks_as_any_other(ask: Callable[..., Any], model: nn.Module, handmade_profile: Profile) -> None:
     """The compiler follows no call of placer's, and what it was about to compile goes on."""
     answers = []
 

@@ -78,14 +78,22 @@ def elsewhere(calibrated: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 #: Pages of frameworks show the framework's own warnings about what they import, too.
 FRAMEWORKS = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:.*num_workers.*", "ignore:No early stopping",
+    "ignore::DeprecationWarning",
+    "ignore::FutureWarning",
+    "ignore:.*num_workers.*",
+    "ignore:No early stopping",
     "ignore:Best weights from best epoch",
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning",  # files of Ray
-)  # fmt: skip
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",  # files of Ray
+)
 WITH_CODE = [
-    pytest.param(page, id=page.name, marks=[
-        *([FRAMEWORKS] if page.parent.name == "integrations" else []),
-    ])
+    pytest.param(
+        page,
+        id=page.name,
+        marks=[
+            *([FRAMEWORKS] if page.parent.name == "integrations" else []),
+        ],
+    )
     for page in PAGES
     if blocks(page, "python")
 ]
@@ -93,9 +101,12 @@ WITH_CODE = [
 
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_python_blocks_run_one_after_the_other(
-    page: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture,
+    page: Path,
+    elsewhere: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     caplog.set_level(logging.INFO, logger="placer")
     for package in re.findall(r"^(?:import|from) (\w+)", "".join(blocks(page, "python")), re.MULTILINE):
         if importlib.util.find_spec(package) is None:  # not imported: a page may say where it keeps its files, before
@@ -161,10 +172,13 @@ def test_the_readme_has_the_figures_of_the_accuracy_page(records: tuple[accuracy
     assert f"| {cells[0]} | {cells[1]} |" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("begins", "records"), [
-    ("| GPU, from what others published |", accuracy.HOST_BOUND_GPU),
-    ("| GPU, after a calibration |", accuracy.CALIBRATED_GPU),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("begins", "records"),
+    [
+        ("| GPU, from what others published |", accuracy.HOST_BOUND_GPU),
+        ("| GPU, after a calibration |", accuracy.CALIBRATED_GPU),
+    ],
+)
 def test_the_readme_has_the_figures_of_each_gpu(begins: str, records: tuple[accuracy.Record, ...]) -> None:
     columns = ([record.median for record in records], [record.most for record in records])
     cells = [", ".join(f"{100 * share:.0f}" for share in shares) + " %" for shares in columns]

@@ -130,9 +130,12 @@ CLASSES = {name: names for source in SOURCES.values() for name, names in source.
 FIELDS = {name for source in SOURCES.values() for name in source.fields}
 #: Names that mean the same in any module.
 EVERYWHERE = {
-    *ELSEWHERE, *sys.stdlib_module_names, *(part for module in SOURCES for part in module.split(".")),
-    *(name for source in SOURCES.values() for name in source.defined), *SOURCES["placer.api"].names,
-}  # fmt: skip
+    *ELSEWHERE,
+    *sys.stdlib_module_names,
+    *(part for module in SOURCES for part in module.split(".")),
+    *(name for source in SOURCES.values() for name in source.defined),
+    *SOURCES["placer.api"].names,
+}
 
 
 def unresolved(source: Source) -> list[str]:
@@ -188,10 +191,22 @@ def test_what_is_named_exists() -> None:
     assert not missing
 
 
-@pytest.mark.parametrize(("name", "exists"), [
-    ("placer.pricing", True), ("placer.pricing.nowhere", False), ("tracer.trace", True), ("tracer.nothing", False),
-    ("Trace.calls", True), ("Trace.nothing", False), ("torch.nn.Linear", True), ("torch.nothing", False),
-    ("no_such_name", False), ("requires_grad", True), ("model.training", True), ("model.no_such_name", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "exists"),
+    [
+        ("placer.pricing", True),
+        ("placer.pricing.nowhere", False),
+        ("tracer.trace", True),
+        ("tracer.nothing", False),
+        ("Trace.calls", True),
+        ("Trace.nothing", False),
+        ("torch.nn.Linear", True),
+        ("torch.nothing", False),
+        ("no_such_name", False),
+        ("requires_grad", True),
+        ("model.training", True),
+        ("model.no_such_name", False),
+    ],
+)
 def test_names_are_told_from_what_is_gone(name: str, exists: bool) -> None:
     assert resolves(name, EVERYWHERE, {"model"}) is exists

@@ -41,25 +41,28 @@ def test_the_figures_of_all_records_are_those_of_the_code_as_it_is() -> None:
 
 def test_every_figure_of_a_record_has_one_place_on_a_page() -> None:
     """With what was predicted on the day: nothing is predicted anew."""
-    then = {
-        replay: [replace(cell, parameters=1) for cell in replay.report().cells]
-        for replay in FIGURES.ALL
-    }  # fmt: skip
+    then = {replay: [replace(cell, parameters=1) for cell in replay.report().cells] for replay in FIGURES.ALL}
     figures = list(FIGURES.figures(then))
     assert set(FIGURES.rewritten(figures)) == {
-        FIGURES.README, FIGURES.ACCURACY, FIGURES.USUAL_ERRORS, FIGURES.REFERENCE,
-    }  # fmt: skip
+        FIGURES.README,
+        FIGURES.ACCURACY,
+        FIGURES.USUAL_ERRORS,
+        FIGURES.REFERENCE,
+    }
     assert len({figure.pattern for figure in figures}) == len(figures)
 
 
-@pytest.mark.parametrize(("now", "same"), [
-    ("| GPU | 21 / 72 % | 1.14 | 187 |", True),
-    ("| GPU | 22 / 73 % | 1.15 | 187 |", True),  # the last places of a fit on another machine
-    ("| GPU | 23 / 72 % | 1.14 | 187 |", False),
-    ("| GPU | 21 / 78 % | 1.14 | 187 |", False),
-    ("| GPU | 21 / 72 % | wrong | 187 |", False),
-    ("| GPU | 21 / 72 % | 1.14 | 187 |\n| more | 1 |", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("now", "same"),
+    [
+        ("| GPU | 21 / 72 % | 1.14 | 187 |", True),
+        ("| GPU | 22 / 73 % | 1.15 | 187 |", True),  # the last places of a fit on another machine
+        ("| GPU | 23 / 72 % | 1.14 | 187 |", False),
+        ("| GPU | 21 / 78 % | 1.14 | 187 |", False),
+        ("| GPU | 21 / 72 % | wrong | 187 |", False),
+        ("| GPU | 21 / 72 % | 1.14 | 187 |\n| more | 1 |", False),
+    ],
+)
 def test_what_is_stale_is_more_than_rounding(now: str, same: bool) -> None:
     assert (not FIGURES.changed_lines("| GPU | 21 / 72 % | 1.14 | 187 |", now)) is same
 

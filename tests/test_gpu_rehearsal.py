@@ -35,9 +35,17 @@ def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(
     (folder,) = (tmp_path / "records").iterdir()
     log = read(folder / "run.jsonl")
     assert [line["of"]["part"] for line in log] == [
-        "environment", "calibrating", "cells_on_device", "cells_on_cpu", "cells_in_bfloat16", "recorded_steps",
-        "second_visit", "single_ops", "third_visit", "choose_cost",
-    ]  # fmt: skip
+        "environment",
+        "calibrating",
+        "cells_on_device",
+        "cells_on_cpu",
+        "cells_in_bfloat16",
+        "recorded_steps",
+        "second_visit",
+        "single_ops",
+        "third_visit",
+        "choose_cost",
+    ]
     assert [line["error"] for line in log if "error" in line] == []
 
     timed = {line["of"]["op"]: line for line in read(folder / "single_ops.jsonl") if "error" not in line}
@@ -55,9 +63,11 @@ def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(
     assert any(op.seconds for o in journal.of("sim", 1) for op in o.ops)
     cells = record.load(folder / "measurements.json").cells
     assert {(c.network, c.device) for c in cells} == {
-        ("actor_critic", "sim"), ("actor_critic", "cpu"), ("mlp_tabular_bfloat16", "sim"),
+        ("actor_critic", "sim"),
+        ("actor_critic", "cpu"),
+        ("mlp_tabular_bfloat16", "sim"),
         ("mlp_tabular_large_batch", "sim"),
-    }  # fmt: skip
+    }
     assert all(cell.measured for cell in cells)
     assert {len(cell.visits) for cell in cells} == {3}
     assert all(cell.predicted for cell in cells if cell.device == "sim")

@@ -123,9 +123,11 @@ def test_imports_run_downwards_inside_calibration() -> None:
         (module, other)
         for module in rooms
         for other in imports(module)
-        if part(other) == "calibration" and room(other) and room(other) != room(module)
+        if part(other) == "calibration"
+        and room(other)
+        and room(other) != room(module)
         and floor[room(other)] >= floor[room(module)]
-    }  # fmt: skip
+    }
     assert not up
 
 
@@ -142,9 +144,7 @@ def test_no_import_runs_in_a_circle() -> None:
 def test_other_packages_are_entered_by_the_front_door() -> None:
     """``from placer.pricing import CostModel``: what a package's own page does not name is the package's alone."""
     inside = {
-        (module, other)
-        for module, other in crossings()
-        if other.count(".") > 1 and other not in exported(part(other))
+        (module, other) for module, other in crossings() if other.count(".") > 1 and other not in exported(part(other))
     }
     assert not inside
 

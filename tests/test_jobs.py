@@ -22,24 +22,34 @@ def policy() -> nn.Module:
 
 def images() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(),
-        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64 * 64, 10),
-    )  # fmt: skip
+        nn.Conv2d(3, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * 64, 10),
+    )
 
 
 def epoch(net: nn.Module | None = None, **arguments: Any) -> Job:
     net = images() if net is None else net
-    return Job([
-        Part("training", net, (64, 3, 32, 32), count=938, mode="train", **arguments),
-        Part("evaluation", net, (128, 3, 32, 32), count=40, mode="infer"),
-    ])  # fmt: skip
+    return Job(
+        [
+            Part("training", net, (64, 3, 32, 32), count=938, mode="train", **arguments),
+            Part("evaluation", net, (128, 3, 32, 32), count=40, mode="infer"),
+        ]
+    )
 
 
 def rollouts(net: nn.Module) -> Job:
-    return Job([
-        Part("rollout", net, (8, 8), count=2048, mode="infer"),
-        Part("update", net, (64, 8), count=320, mode="train"),
-    ])  # fmt: skip
+    return Job(
+        [
+            Part("rollout", net, (8, 8), count=2048, mode="infer"),
+            Part("update", net, (64, 8), count=320, mode="train"),
+        ]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +126,12 @@ def test_choose_answers_for_every_part(handmade_profile: Profile) -> None:
     save(handmade_profile)
     net = policy()
     adam = torch.optim.Adam(net.parameters())
-    job = Job([
-        Part("rollout", net, (8, 8), count=10, mode="infer"), Part("update", net, (64, 8), mode="train", optimizer=adam)
-    ])  # fmt: skip
+    job = Job(
+        [
+            Part("rollout", net, (8, 8), count=10, mode="infer"),
+            Part("update", net, (64, 8), mode="train", optimizer=adam),
+        ]
+    )
     before = [p.clone() for p in net.parameters()]
     placement = placer.choose(job)
     assert isinstance(placement, placer.JobPlacement)

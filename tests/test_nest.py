@@ -32,8 +32,15 @@ def double(leaf: Any) -> Any:
 def test_every_container_keeps_its_type() -> None:
     t = torch.ones(2)
     packed = pack_sequence([torch.ones(3, 2), torch.ones(2, 2)])
-    nest = {"a": [t, (t, 1)], "b": Pair(t, "label"), "c": OrderedDict(x=t), "d": Batch(t, extra={"z": t}), "e": None,
-            "f": defaultdict(list, x=t), "g": packed}  # fmt: skip
+    nest = {
+        "a": [t, (t, 1)],
+        "b": Pair(t, "label"),
+        "c": OrderedDict(x=t),
+        "d": Batch(t, extra={"z": t}),
+        "e": None,
+        "f": defaultdict(list, x=t),
+        "g": packed,
+    }
     moved = map_nest(double, nest)
     assert type(moved["a"]) is list
     assert moved["a"][1][1] == 1
@@ -163,10 +170,21 @@ class Slots:
 def test_containers_of_every_make_keep_what_else_they_carry() -> None:
     t = torch.ones(2)
     made: list[Any] = [
-        Labelled(t), Padded([t, 1], 3), Named("a", x=t), Group([t, "b"], name="b"), frozenset([t]), {t, 2},
-        deque([0, t], maxlen=2), Window(items=[t]), UserList([t]), UserDict(x=t), Frozen({"x": t}),
-        MappingProxyType({"x": t}), torch.max(torch.ones(2, 2), 0), torch.return_types.max((t, t)),
-    ]  # fmt: skip
+        Labelled(t),
+        Padded([t, 1], 3),
+        Named("a", x=t),
+        Group([t, "b"], name="b"),
+        frozenset([t]),
+        {t, 2},
+        deque([0, t], maxlen=2),
+        Window(items=[t]),
+        UserList([t]),
+        UserDict(x=t),
+        Frozen({"x": t}),
+        MappingProxyType({"x": t}),
+        torch.max(torch.ones(2, 2), 0),
+        torch.return_types.max((t, t)),
+    ]
     before = [list(tensors(item)) for item in made]
     moved = map_nest(double, made)
     for old, new, held in zip(made, moved, before, strict=True):
@@ -175,8 +193,12 @@ def test_containers_of_every_make_keep_what_else_they_carry() -> None:
         assert all(a is b for a, b in zip(tensors(old), held, strict=True))  # the user's own is as it was
         assert getattr(new, "__dict__", {}).keys() == getattr(old, "__dict__", {}).keys()
     assert (moved[0].label, moved[0].note, moved[1].padding, moved[2].name, moved[3].name) == (
-        "label", "kept", 3, "a", "b",
-    )  # fmt: skip
+        "label",
+        "kept",
+        3,
+        "a",
+        "b",
+    )
     assert moved[6].maxlen == 2
     stubborn = Stubborn([t])
     assert map_nest(double, [stubborn])[0] is stubborn
@@ -260,9 +282,9 @@ def test_a_state_dict_keeps_its_format() -> None:
 
 def test_graph_batches_move_as_one() -> None:
     data = pytest.importorskip("torch_geometric.data")
-    graphs = data.Batch.from_data_list([
-        data.Data(x=torch.ones(n, 3), edge_index=torch.zeros(2, n, dtype=torch.long), name=f"g{n}") for n in (2, 3)
-    ])  # fmt: skip
+    graphs = data.Batch.from_data_list(
+        [data.Data(x=torch.ones(n, 3), edge_index=torch.zeros(2, n, dtype=torch.long), name=f"g{n}") for n in (2, 3)]
+    )
     moved = map_nest(lambda leaf: leaf.to("meta"), {"graphs": graphs, "epoch": 3})
     assert moved["graphs"].x.device.type == moved["graphs"].batch.device.type == "meta"
     assert moved["graphs"].name == ["g2", "g3"]

@@ -60,9 +60,11 @@ def a_hook_that_changes_the_output() -> Case:
 def parameters_reached_by_a_weak_reference() -> Case:
     scale = nn.Parameter(torch.ones(8))
     reference = weakref.ref(scale)
-    return module(lambda self, x: self.body(x) * reference(), body=nn.Linear(8, 8), kept=[scale]), {
-        "batch": torch.randn(4, 8)
-    }, [scale]
+    return (
+        module(lambda self, x: self.body(x) * reference(), body=nn.Linear(8, 8), kept=[scale]),
+        {"batch": torch.randn(4, 8)},
+        [scale],
+    )
 
 
 @case
@@ -121,9 +123,14 @@ def an_ensemble_by_vmap() -> Case:
         result: Tensor = torch.func.functional_call(nets[0], values, (x,))
         return result
 
-    return (lambda x: torch.func.vmap(one, in_dims=(0, None))(stacked, x)), {
-        "batch": torch.randn(6, 4), "modules": nets,
-    }, [stacked]  # fmt: skip
+    return (
+        (lambda x: torch.func.vmap(one, in_dims=(0, None))(stacked, x)),
+        {
+            "batch": torch.randn(6, 4),
+            "modules": nets,
+        },
+        [stacked],
+    )
 
 
 @case
@@ -204,9 +211,14 @@ def a_complex_output() -> Case:
 @case
 def sparse_weights() -> Case:
     weight = nn.Parameter(torch.randn(8, 8).relu().to_sparse_csr())
-    return module(lambda self, x: torch.sparse.mm(self.weight, x), weight=weight).eval(), {
-        "batch": torch.randn(8, 4), "mode": "infer",
-    }, []  # fmt: skip
+    return (
+        module(lambda self, x: torch.sparse.mm(self.weight, x), weight=weight).eval(),
+        {
+            "batch": torch.randn(8, 4),
+            "mode": "infer",
+        },
+        [],
+    )
 
 
 @case
@@ -304,9 +316,11 @@ def lbfgs() -> Case:
 
 @case
 def lazy_layers() -> Case:
-    return nn.Sequential(nn.LazyConv1d(4, 3), nn.LazyBatchNorm1d(), nn.Flatten(), nn.LazyLinear(2)), {
-        "batch": torch.randn(3, 2, 9)
-    }, []
+    return (
+        nn.Sequential(nn.LazyConv1d(4, 3), nn.LazyBatchNorm1d(), nn.Flatten(), nn.LazyLinear(2)),
+        {"batch": torch.randn(3, 2, 9)},
+        [],
+    )
 
 
 @functools.lru_cache

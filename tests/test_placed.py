@@ -1,4 +1,5 @@
 """A Placement: what it says, and how it moves what it is given."""
+
 from __future__ import annotations
 
 from collections import namedtuple

@@ -9,12 +9,40 @@ import placer
 
 def test_public_names_are_locked() -> None:
     assert sorted(placer.__all__) == [
-        "CalibrationError", "Decision", "Explanation", "Fleet", "Job", "JobPlacement", "Loading", "Machine", "Options",
-        "Part", "Placement", "PlacerError", "PlacerWarning", "Prediction", "Profile", "ProfileDamaged", "ProfileError",
-        "ProfileMissing", "ProfileStale", "ProfileTooNew", "ProfileTooOld", "TargetError", "TimerError", "TraceError",
-        "UnknownCPU", "UnknownGPU", "Workload", "__version__", "calibrate", "choose", "explain", "fleet",
+        "CalibrationError",
+        "Decision",
+        "Explanation",
+        "Fleet",
+        "Job",
+        "JobPlacement",
+        "Loading",
+        "Machine",
+        "Options",
+        "Part",
+        "Placement",
+        "PlacerError",
+        "PlacerWarning",
+        "Prediction",
+        "Profile",
+        "ProfileDamaged",
+        "ProfileError",
+        "ProfileMissing",
+        "ProfileStale",
+        "ProfileTooNew",
+        "ProfileTooOld",
+        "TargetError",
+        "TimerError",
+        "TraceError",
+        "UnknownCPU",
+        "UnknownGPU",
+        "Workload",
+        "__version__",
+        "calibrate",
+        "choose",
+        "explain",
+        "fleet",
         "load_profile",
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("name", placer.__all__)

@@ -31,9 +31,7 @@ def without_placer(source: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _calibrated(
-    calibrated: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def _calibrated(calibrated: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PLACER_STRICT", "1")  # a fallback would prove nothing
     monkeypatch.setattr(machine, "available_devices", lambda: ("cpu",))

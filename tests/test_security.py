@@ -128,11 +128,15 @@ def malicious(request: pytest.FixtureRequest, proof: Path) -> bytes:
     return content
 
 
-def test_a_pickle_under_any_name_that_is_read_is_never_executed(
-    malicious: bytes, proof: Path, tmp_path: Path
-) -> None:
-    for path in (profiles.default_path(), profiles.named_path("shared"), history.history_path(), tmp_path / "x.json",
-                 tmp_path / "x.journal", tmp_path / "x.pkl"):  # fmt: skip
+def test_a_pickle_under_any_name_that_is_read_is_never_executed(malicious: bytes, proof: Path, tmp_path: Path) -> None:
+    for path in (
+        profiles.default_path(),
+        profiles.named_path("shared"),
+        history.history_path(),
+        tmp_path / "x.json",
+        tmp_path / "x.journal",
+        tmp_path / "x.pkl",
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(malicious)
     for source in (None, "shared", tmp_path / "x.json", tmp_path / "x.pkl"):
@@ -145,8 +149,14 @@ def test_a_pickle_under_any_name_that_is_read_is_never_executed(
     assert history.last(5) == [] or all(entry["kind"] for entry in history.last(5))
     assert Journal(tmp_path / "x.journal", {}).observations == []
     file = str(tmp_path / "x.json")
-    for arguments in (["explain"], ["profile", "list"], ["profile", "show"], ["profile", "show", "shared"],
-                      ["profile", "import", file], ["validate", "--against", file]):  # fmt: skip
+    for arguments in (
+        ["explain"],
+        ["profile", "list"],
+        ["profile", "show"],
+        ["profile", "show", "shared"],
+        ["profile", "import", file],
+        ["validate", "--against", file],
+    ):
         CliRunner().invoke(main, arguments)
     assert not proof.exists()
 

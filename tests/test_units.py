@@ -5,10 +5,21 @@ import pytest
 from placer.units import format_bytes, format_interval, format_ratio, format_seconds, parse_duration, whole_percents
 
 
-@pytest.mark.parametrize(("seconds", "text"), [
-    (0.0, "0 s"), (1.5e-9, "1.50 ns"), (9.8e-5, "98.0 µs"), (0.00123456, "1.23 ms"), (0.1234, "123 ms"),
-    (0.9996, "1.00 s"), (0.00099996, "1.00 ms"), (9.999, "10.0 s"), (12345.6, "12,346 s"), (-0.002, "-2.00 ms"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (1.5e-9, "1.50 ns"),
+        (9.8e-5, "98.0 µs"),
+        (0.00123456, "1.23 ms"),
+        (0.1234, "123 ms"),
+        (0.9996, "1.00 s"),
+        (0.00099996, "1.00 ms"),
+        (9.999, "10.0 s"),
+        (12345.6, "12,346 s"),
+        (-0.002, "-2.00 ms"),
+    ],
+)
 def test_seconds_have_three_digits_and_an_engineering_unit(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
 
@@ -21,18 +32,33 @@ def test_ratio() -> None:
     assert [format_ratio(r) for r in (1.0, 12.345, 1234.5)] == ["1.00×", "12.3×", "1,234×"]
 
 
-@pytest.mark.parametrize(("low", "high", "within", "text"), [
-    (1.2e-3, 1.5e-3, 1.3e-3, "1.20–1.50 ms"), (9.8e-4, 1.2e-3, 1.1e-3, "0.98–1.20 ms"),
-    (99.0, 162.0, 130.0, "1.65–2.70 min"), (2760.0, 8100.0, 4740.0, "46.0–135 min"), (90.0, 130.0, 110.0, "90.0–130 s"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("low", "high", "within", "text"),
+    [
+        (1.2e-3, 1.5e-3, 1.3e-3, "1.20–1.50 ms"),
+        (9.8e-4, 1.2e-3, 1.1e-3, "0.98–1.20 ms"),
+        (99.0, 162.0, 130.0, "1.65–2.70 min"),
+        (2760.0, 8100.0, 4740.0, "46.0–135 min"),
+        (90.0, 130.0, 110.0, "90.0–130 s"),
+    ],
+)
 def test_an_interval_is_in_the_unit_of_what_it_is_of(low: float, high: float, within: float, text: str) -> None:
     assert format_interval(low, high, within) == text
 
 
-@pytest.mark.parametrize(("text", "seconds"), [
-    ("50ms", 0.05), ("250us", 250e-6), ("250µs", 250e-6), ("90s", 90.0), ("3min", 180.0), ("2h", 7200.0),
-    (" 1.5 D ", 129600.0), (".5s", 0.5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("50ms", 0.05),
+        ("250us", 250e-6),
+        ("250µs", 250e-6),
+        ("90s", 90.0),
+        ("3min", 180.0),
+        ("2h", 7200.0),
+        (" 1.5 D ", 129600.0),
+        (".5s", 0.5),
+    ],
+)
 def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
 
@@ -43,8 +69,15 @@ def test_what_is_no_duration(text: str) -> None:
         parse_duration(text)
 
 
-@pytest.mark.parametrize(("parts", "percents"), [
-    ((1.0, 1.0, 1.0), [34, 33, 33]), ((0.996, 0.004), [100, 0]), ((0.0, 2.0), [0, 100]), ((0.0, 0.0), [0, 0]), ((), []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("parts", "percents"),
+    [
+        ((1.0, 1.0, 1.0), [34, 33, 33]),
+        ((0.996, 0.004), [100, 0]),
+        ((0.0, 2.0), [0, 100]),
+        ((0.0, 0.0), [0, 0]),
+        ((), []),
+    ],
+)
 def test_percents_add_up(parts: tuple[float, ...], percents: list[int]) -> None:
     assert whole_percents(parts) == percents

@@ -83,9 +83,7 @@ def example(model: nn.Module) -> torch.Tensor:
 def validated(model: nn.Module, options: dict[str, Any]) -> object:
     """By a clock of its own, so that the same points are passed every time."""
     entry = Entry("small", "mlp", lambda: copy.deepcopy(model), lambda n: example(model), (3,))
-    return validate(
-        [entry], profiles.load(), ["cpu"], threads=(1,), rounds=3, time_limit_per_cell=1.0, clock=Clock()
-    )  # fmt: skip
+    return validate([entry], profiles.load(), ["cpu"], threads=(1,), rounds=3, time_limit_per_cell=1.0, clock=Clock())
 
 
 FUNCTIONS: dict[str, Callable[[nn.Module, dict[str, Any]], object]] = {
@@ -114,15 +112,24 @@ def test_the_first_answers_of_a_process_leave_everything_as_it_was(calibrated: P
     tests = Path(__file__).parent
     path = os.pathsep.join(filter(None, (str(tests), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
-        [sys.executable, str(tests / "first_answers.py")], env={**os.environ, "PYTHONPATH": path},
-        capture_output=True, text=True, check=False, timeout=100,
-    )  # fmt: skip
+        [sys.executable, str(tests / "first_answers.py")],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-@pytest.mark.parametrize(("reads", "error"), [
-    (False, RuntimeError("injected")), (True, KeyboardInterrupt("injected")),
-], ids=["meta", "real"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("reads", "error"),
+    [
+        (False, RuntimeError("injected")),
+        (True, KeyboardInterrupt("injected")),
+    ],
+    ids=["meta", "real"],
+)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_fault_at_any_point_leaves_everything_as_it_was(
     name: str, reads: bool, error: BaseException, calibrated: Profile
@@ -150,9 +157,13 @@ def functions_entered(
 
 
 def inject(
-    function: Callable[[nn.Module, dict[str, Any]], object], model: nn.Module, optimizer: torch.optim.Optimizer,
-    options: dict[str, Any], error: BaseException, point: int,
-) -> bool:  # fmt: skip
+    function: Callable[[nn.Module, dict[str, Any]], object],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    options: dict[str, Any],
+    error: BaseException,
+    point: int,
+) -> bool:
     """Fail at one point; what comes out is a warning, a placer error or the fault itself, and nothing has changed.
 
     False where the point was not reached.

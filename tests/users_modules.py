@@ -225,8 +225,11 @@ class Logging(Around):
 
     def begin(self, records: list[Any]) -> None:
         self.file = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as a logger of a script holds one
-        records += [lambda: (self.file.seek(0), self.file.read()), lambda: os.environ.get("USERS_CALLS"),
-                    lambda: Logging.calls]  # fmt: skip
+        records += [
+            lambda: (self.file.seek(0), self.file.read()),
+            lambda: os.environ.get("USERS_CALLS"),
+            lambda: Logging.calls,
+        ]
 
     def forward(self, x: Tensor) -> Tensor:
         Logging.calls += 1

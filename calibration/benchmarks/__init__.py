@@ -25,8 +25,9 @@ PROPOSERS: Mapping[str, tuple[Callable[[Random, Limit], Probe], float]] = {
     "attention": (partial(block, family="attention", draw=layers.draw_attention, most=6), 1.6),
     "encoder": (partial(block, family="encoder", draw=layers.draw_encoder, most=6, training=0.0), 0.9),
     "linear_algebra": (
-        partial(block, family="linear_algebra", draw=functions.draw_linear_algebra, most=8, halves=False), 0.6,
+        partial(block, family="linear_algebra", draw=functions.draw_linear_algebra, most=8, halves=False),
+        0.6,
     ),
     "recurrent": (partial(block, family="recurrent", draw=layers.draw_recurrent, most=5), 4.5),
     "optimizer": (layers.propose_update, 2.0),
-}  # fmt: skip
+}

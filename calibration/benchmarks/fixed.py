@@ -117,11 +117,16 @@ def probes() -> list[Probe]:
             asked.append(Probe(PACE, network.name, network.build, inputs, "infer"))
     updated = [
         Probe(
-            PACE, f"{optimizer}{FUSED * fused}, {count} tensors", partial(Bag, count, 256), partial(_one, _vector),
-            "train", optimizer, fused=fused,
+            PACE,
+            f"{optimizer}{FUSED * fused}, {count} tensors",
+            partial(Bag, count, 256),
+            partial(_one, _vector),
+            "train",
+            optimizer,
+            fused=fused,
         )
         for optimizer, count, fused in _UPDATES
-    ]  # fmt: skip
+    ]
     turns = (probe for turn in zip_longest(trained, asked) for probe in turn if probe is not None)
     return [*turns, *updated]
 

@@ -94,44 +94,97 @@ def add_half_(x: Tensor) -> Tensor:
 
 #: Functions of one tensor; the most used come first (see ``POPULAR``). Another order would draw other probes.
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu, "gelu": F.gelu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "silu": F.silu,
-    "scale": lambda x: x * 0.5, "by_row": lambda x: x * x[:, :1], "add_row": lambda x: x + x[:, :1],
-    "dropout": lambda x: F.dropout(x, 0.1), "cat": lambda x: torch.cat([x, x], -1), "exp": torch.exp,
-    "mish": F.mish, "leaky_relu": F.leaky_relu, "elu": F.elu, "pow2": lambda x: x**2,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "log": lambda x: (x * x + 1).log(),
-    "softplus": F.softplus, "hardswish": F.hardswish, "sin": torch.sin,
-    "cos": torch.cos, "sqrt": lambda x: (x * x + 1).sqrt(), "rsqrt": lambda x: (x * x + 1).rsqrt(),
-    "pow3": lambda x: x**3, "abs": torch.abs, "neg": torch.neg,
-    "clamp": lambda x: x.clamp(-1, 1), "reciprocal": lambda x: (x * x + 1).reciprocal(), "square": torch.square,
-    "relu_": lambda x: F.relu_(x * 1.5), "tanh_": lambda x: (x * 1.5).tanh_(), "hardtanh": F.relu6,
-    "hardsigmoid": F.hardsigmoid, "log_sigmoid": F.logsigmoid, "erf": torch.erf,
-    "to64": lambda x: x.double(), "to16": lambda x: x.bfloat16(),
-    "shift": lambda x: x + 1.0, "divide": lambda x: x / 3.0, "clone": torch.clone,
-    "greater": lambda x: (x > 0).float() * x, "where": lambda x: torch.where(x > 0, x, -x),
-    "masked_fill": lambda x: x.masked_fill(x > 1, 0.0), "noise": lambda x: x + torch.randn_like(x),
-    "uniform": lambda x: x + torch.rand_like(x), "zeros": lambda x: x + torch.zeros_like(x),
-    "ones": lambda x: x * torch.ones_like(x), "transpose": lambda x: x.transpose(0, -1).contiguous(),
-    "transposed_add": lambda x: x + x.transpose(0, -1), "strided": lambda x: x[..., ::2] * 2.0,
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "silu": F.silu,
+    "scale": lambda x: x * 0.5,
+    "by_row": lambda x: x * x[:, :1],
+    "add_row": lambda x: x + x[:, :1],
+    "dropout": lambda x: F.dropout(x, 0.1),
+    "cat": lambda x: torch.cat([x, x], -1),
+    "exp": torch.exp,
+    "mish": F.mish,
+    "leaky_relu": F.leaky_relu,
+    "elu": F.elu,
+    "pow2": lambda x: x**2,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "log": lambda x: (x * x + 1).log(),
+    "softplus": F.softplus,
+    "hardswish": F.hardswish,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "sqrt": lambda x: (x * x + 1).sqrt(),
+    "rsqrt": lambda x: (x * x + 1).rsqrt(),
+    "pow3": lambda x: x**3,
+    "abs": torch.abs,
+    "neg": torch.neg,
+    "clamp": lambda x: x.clamp(-1, 1),
+    "reciprocal": lambda x: (x * x + 1).reciprocal(),
+    "square": torch.square,
+    "relu_": lambda x: F.relu_(x * 1.5),
+    "tanh_": lambda x: (x * 1.5).tanh_(),
+    "hardtanh": F.relu6,
+    "hardsigmoid": F.hardsigmoid,
+    "log_sigmoid": F.logsigmoid,
+    "erf": torch.erf,
+    "to64": lambda x: x.double(),
+    "to16": lambda x: x.bfloat16(),
+    "shift": lambda x: x + 1.0,
+    "divide": lambda x: x / 3.0,
+    "clone": torch.clone,
+    "greater": lambda x: (x > 0).float() * x,
+    "where": lambda x: torch.where(x > 0, x, -x),
+    "masked_fill": lambda x: x.masked_fill(x > 1, 0.0),
+    "noise": lambda x: x + torch.randn_like(x),
+    "uniform": lambda x: x + torch.rand_like(x),
+    "zeros": lambda x: x + torch.zeros_like(x),
+    "ones": lambda x: x * torch.ones_like(x),
+    "transpose": lambda x: x.transpose(0, -1).contiguous(),
+    "transposed_add": lambda x: x + x.transpose(0, -1),
+    "strided": lambda x: x[..., ::2] * 2.0,
     "chunk": lambda x: torch.cat(x.chunk(2, -1)[::-1], -1),
-    "stack": lambda x: torch.stack([x, x], 0), "pad": lambda x: F.pad(x, (1, 1)), "flip": lambda x: x.flip(-1),
-    "roll": lambda x: x.roll(1, -1), "tril": torch.tril, "repeat": lambda x: x.repeat(2, 1),
-    "glu": lambda x: F.glu(x[..., : x.shape[-1] // 2 * 2], -1), "add_": lambda x: (x * 2.0).add_(x),
-    "windows2": windows(2), "windows3": windows(3), "windows5": windows(5),
-    "blocks2": blocks(2), "blocks4": blocks(4), "add_half_": add_half_,
-    "mul_": lambda x: (x + 1.0).mul_(x), "patches2": patches(2, 1), "patches3": patches(3, 1),
-    "patches5": patches(5, 1), "tiles2": patches(2, 2), "tiles3": patches(3, 3),
-    "unpatched": unpatched, "add_patches_": add_patches_, "permuted": permuted,
+    "stack": lambda x: torch.stack([x, x], 0),
+    "pad": lambda x: F.pad(x, (1, 1)),
+    "flip": lambda x: x.flip(-1),
+    "roll": lambda x: x.roll(1, -1),
+    "tril": torch.tril,
+    "repeat": lambda x: x.repeat(2, 1),
+    "glu": lambda x: F.glu(x[..., : x.shape[-1] // 2 * 2], -1),
+    "add_": lambda x: (x * 2.0).add_(x),
+    "windows2": windows(2),
+    "windows3": windows(3),
+    "windows5": windows(5),
+    "blocks2": blocks(2),
+    "blocks4": blocks(4),
+    "add_half_": add_half_,
+    "mul_": lambda x: (x + 1.0).mul_(x),
+    "patches2": patches(2, 1),
+    "patches3": patches(3, 1),
+    "patches5": patches(5, 1),
+    "tiles2": patches(2, 2),
+    "tiles3": patches(3, 3),
+    "unpatched": unpatched,
+    "add_patches_": add_patches_,
+    "permuted": permuted,
     "add_channels_": add_channels_,
     "copy_": lambda x: torch.empty_like(x).copy_(x.detach()) + x,
-    "masked": lambda x: x * (x > 0), "counted": lambda x: x - (x > 0).long(), "widened": lambda x: x + (x > 0).double(),
-}  # fmt: skip
+    "masked": lambda x: x * (x > 0),
+    "counted": lambda x: x - (x > 0).long(),
+    "widened": lambda x: x + (x > 0).double(),
+}
 
 #: Functions of a tensor and a trainable one: the same shape, a row of it (a bias, a gain) or a single number.
 BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": lambda x, p: x / (p * p + 1.0),
-    "maximum": torch.maximum, "addcmul": lambda x, p: torch.addcmul(x, x, p),
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": lambda x, p: x / (p * p + 1.0),
+    "maximum": torch.maximum,
+    "addcmul": lambda x, p: torch.addcmul(x, x, p),
     "lerp": lambda x, p: torch.lerp(x, p.expand_as(x), 0.3),
-}  # fmt: skip
+}
 #: So many of the first functions fill most networks: half of the proposals are theirs.
 POPULAR = 15
 #: Functions whose result has another shape or dtype than their operand, or that want more than one row: not repeated.
@@ -243,17 +296,33 @@ SORTING_FLOPS = {"sort": 200.0, "argsort": 200.0, "topk": 100.0, "cumsum": 20.0,
 
 
 REDUCTIONS: dict[str, Callable[[Tensor], object]] = {
-    "sum_all": lambda x: x.sum(), "sum_inner": lambda x: x.sum(-1), "sum_outer": lambda x: x.sum(0),
-    "mean": lambda x: x.mean(-1), "mean_all": lambda x: x.mean(), "amax": lambda x: x.amax(-1),
-    "max": lambda x: x.max(-1).values, "amin_outer": lambda x: x.amin(0), "argmax": lambda x: x.argmax(-1),
-    "var": lambda x: x.var(-1), "std": lambda x: x.std(0), "norm": lambda x: x.norm(),
-    "logsumexp": lambda x: x.logsumexp(-1), "any": lambda x: (x > 0).any(), "prod": lambda x: x.prod(-1),
-    "normalize": lambda x: F.normalize(x, dim=-1), "softmax": lambda x: x.softmax(-1),
-    "log_softmax": lambda x: x.log_softmax(-1), "softmax_outer": lambda x: x.softmax(0),
-    "softmax_mask": lambda x: x.masked_fill(x > 2, -1e9).softmax(-1), "cumsum": lambda x: x.cumsum(-1),
-    "cumsum_outer": lambda x: x.cumsum(0), "topk": lambda x: x.topk(min(2, x.shape[-1]), -1).values,
-    "sort": lambda x: x.sort(-1).values, "argsort": lambda x: x.argsort(-1), **LOSSES,
-}  # fmt: skip
+    "sum_all": lambda x: x.sum(),
+    "sum_inner": lambda x: x.sum(-1),
+    "sum_outer": lambda x: x.sum(0),
+    "mean": lambda x: x.mean(-1),
+    "mean_all": lambda x: x.mean(),
+    "amax": lambda x: x.amax(-1),
+    "max": lambda x: x.max(-1).values,
+    "amin_outer": lambda x: x.amin(0),
+    "argmax": lambda x: x.argmax(-1),
+    "var": lambda x: x.var(-1),
+    "std": lambda x: x.std(0),
+    "norm": lambda x: x.norm(),
+    "logsumexp": lambda x: x.logsumexp(-1),
+    "any": lambda x: (x > 0).any(),
+    "prod": lambda x: x.prod(-1),
+    "normalize": lambda x: F.normalize(x, dim=-1),
+    "softmax": lambda x: x.softmax(-1),
+    "log_softmax": lambda x: x.log_softmax(-1),
+    "softmax_outer": lambda x: x.softmax(0),
+    "softmax_mask": lambda x: x.masked_fill(x > 2, -1e9).softmax(-1),
+    "cumsum": lambda x: x.cumsum(-1),
+    "cumsum_outer": lambda x: x.cumsum(0),
+    "topk": lambda x: x.topk(min(2, x.shape[-1]), -1).values,
+    "sort": lambda x: x.sort(-1).values,
+    "argsort": lambda x: x.argsort(-1),
+    **LOSSES,
+}
 #: All that is drawn from. Another order would draw other probes.
 DRAWN_REDUCTIONS = (
     "softmax", "log_softmax", "softmax_outer", "sum_all", "sum_inner", "sum_outer", "mean", "mean_all", "amax", "max",
@@ -272,10 +341,13 @@ def draw_reduction(random: Random, limit: Limit) -> Branch:
     columns = log_int(random, 2, max(2, min(8192, numel)))
     rows = max(numel // columns, 2)
     return Branch(
-        f"{name} {rows}x{columns}", lambda: Apply(REDUCTIONS[name]), (rows, columns),
-        SORTING_FLOPS.get(name, USUAL_FLOPS) * rows * columns, 8.0 * rows * columns,
+        f"{name} {rows}x{columns}",
+        lambda: Apply(REDUCTIONS[name]),
+        (rows, columns),
+        SORTING_FLOPS.get(name, USUAL_FLOPS) * rows * columns,
+        8.0 * rows * columns,
         trains=name not in WITHOUT_GRADIENT,
-    )  # fmt: skip
+    )
 
 
 def _expanded(index: Tensor, table: Tensor) -> Tensor:
@@ -332,19 +404,31 @@ def _masked(index: Tensor, table: Tensor) -> Tensor:
 
 #: Functions of a vector of row numbers and a trainable table (rows x width).
 LOOKUPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "embedding": lambda i, t: F.embedding(i, t), "embedding2": lambda i, t: F.embedding(i, t),
-    "index_select": lambda i, t: t.index_select(0, i), "index": lambda i, t: t[i],
-    "gather": lambda i, t: t.gather(0, _expanded(i, t)), "index_add": _pooled_rows,
+    "embedding": lambda i, t: F.embedding(i, t),
+    "embedding2": lambda i, t: F.embedding(i, t),
+    "index_select": lambda i, t: t.index_select(0, i),
+    "index": lambda i, t: t[i],
+    "gather": lambda i, t: t.gather(0, _expanded(i, t)),
+    "index_add": _pooled_rows,
     "scatter_add": lambda i, t: torch.zeros_like(t).scatter_add(0, _expanded(i, t), t[i]),
-    "scatter": lambda i, t: torch.zeros_like(t).scatter(0, _expanded(i, t), t[i]), "index_put": _index_put,
+    "scatter": lambda i, t: torch.zeros_like(t).scatter(0, _expanded(i, t), t[i]),
+    "index_put": _index_put,
     "scatter_add_": lambda i, t: torch.zeros_like(t).scatter_add_(0, _expanded(i, t), t[i]),
     "sum_rows": lambda i, t: F.embedding_bag(i[None], t, mode="sum"),
     "mean_rows": lambda i, t: F.embedding_bag(i, t, torch.arange(0, len(i), 4, device=i.device), mode="mean"),
-    "bags": _bags, "bags2": _bags, "numbers": _numbers, "largest": _largest, "largest2": _largest, "columns": _columns,
-    "assigned": _assigned, "assigned2": _assigned, "masked": _masked,
-    "pairs": lambda i, t: t[i, i % t.shape[1]], "selected_columns": lambda i, t: t.index_select(1, i[:32] % t.shape[1]),
+    "bags": _bags,
+    "bags2": _bags,
+    "numbers": _numbers,
+    "largest": _largest,
+    "largest2": _largest,
+    "columns": _columns,
+    "assigned": _assigned,
+    "assigned2": _assigned,
+    "masked": _masked,
+    "pairs": lambda i, t: t[i, i % t.shape[1]],
+    "selected_columns": lambda i, t: t.index_select(1, i[:32] % t.shape[1]),
     "scatter_reduce": lambda i, t: torch.zeros_like(t).scatter_reduce(0, _expanded(i, t), t[i], "amax"),
-}  # fmt: skip
+}
 
 
 def draw_lookup(random: Random, limit: Limit) -> Branch:
@@ -354,9 +438,13 @@ def draw_lookup(random: Random, limit: Limit) -> Branch:
     rows = log_int(random, 4, max(8, min(1 << 17, limit.most_elements // 4 // width)))
     indices = log_int(random, 1, max(2, min(1 << 16, limit.most_elements // 8 // width)))
     return Branch(
-        f"{name} {rows}x{width} at {indices}", lambda: WithParameter(LOOKUPS[name], (rows, width)), (indices,), 0.0,
-        16.0 * width * (rows + 2 * indices), made=lambda x: torch.randint(0, rows, x.shape),
-    )  # fmt: skip
+        f"{name} {rows}x{width} at {indices}",
+        lambda: WithParameter(LOOKUPS[name], (rows, width)),
+        (indices,),
+        0.0,
+        16.0 * width * (rows + 2 * indices),
+        made=lambda x: torch.randint(0, rows, x.shape),
+    )
 
 
 #: Functions of batches of signals.
@@ -373,9 +461,12 @@ def _draw_transform(random: Random) -> Branch:
     name = random.choice(list(TRANSFORMS))
     batch, length = log_int(random, 1, 512), log_int(random, 4, 8192)
     return Branch(
-        f"{name} {batch}x{length}", lambda: Apply(TRANSFORMS[name]), (batch, length),
-        SLOW * batch * length * math.log2(length), 32.0 * batch * length,
-    )  # fmt: skip
+        f"{name} {batch}x{length}",
+        lambda: Apply(TRANSFORMS[name]),
+        (batch, length),
+        SLOW * batch * length * math.log2(length),
+        32.0 * batch * length,
+    )
 
 
 def _definite(x: Tensor) -> Tensor:
@@ -411,14 +502,20 @@ def _draw_square(random: Random) -> Branch:
     function, cubes = SQUARE[name]
     batch, n = (1 if random.random() < 0.5 else log_int(random, 2, 256)), log_int(random, 2, 512)
     return Branch(
-        f"{name} {batch}x{n}x{n}", lambda: Apply(function), (batch, n, n),
-        SLOW * cubes * batch * n**3, 24.0 * batch * n * n,
-    )  # fmt: skip
+        f"{name} {batch}x{n}x{n}",
+        lambda: Apply(function),
+        (batch, n, n),
+        SLOW * cubes * batch * n**3,
+        24.0 * batch * n * n,
+    )
 
 
 def _draw_distances(random: Random) -> Branch:
     rows, width = log_int(random, 2, 2048), log_int(random, 2, 256)
     return Branch(
-        f"cdist {rows}x{width}", lambda: Apply(lambda x: torch.cdist(x, x * 1.5)), (rows, width),
-        3.0 * SLOW * rows * rows * width, 8.0 * rows * rows,
-    )  # fmt: skip
+        f"cdist {rows}x{width}",
+        lambda: Apply(lambda x: torch.cdist(x, x * 1.5)),
+        (rows, width),
+        3.0 * SLOW * rows * rows * width,
+        8.0 * rows * rows,
+    )

@@ -21,7 +21,7 @@ from placer.calibration.benchmarks.layers import (
     MatrixVector,
     Residual,
     Unrolled,
-)  # fmt: skip
+)
 from placer.calibration.benchmarks.probe import log_int, tensor, widths
 
 ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
@@ -100,10 +100,15 @@ def mlp(random: Random) -> tuple[Layers, Tensor]:
 def single(random: Random) -> tuple[Layers, Tensor]:
     """One layer and nothing else: what a step of a few microseconds is made of."""
     width, hidden = log_int(random, 1, 512), log_int(random, 1, 512)
-    layer = random.choice((
-        nn.Linear(width, hidden), nn.Linear(width, hidden, bias=False), MatrixVector(hidden, width, torch.float32),
-        nn.LayerNorm(width), nn.PReLU(),
-    ))  # fmt: skip
+    layer = random.choice(
+        (
+            nn.Linear(width, hidden),
+            nn.Linear(width, hidden, bias=False),
+            MatrixVector(hidden, width, torch.float32),
+            nn.LayerNorm(width),
+            nn.PReLU(),
+        )
+    )
     rows = () if isinstance(layer, MatrixVector) else (log_int(random, 1, 64),)
     layers = Layers()
     layers.add(layer, flops=2.0 * math.prod(rows) * width * hidden, elements=width * hidden)
@@ -171,10 +176,17 @@ def cnn(random: Random) -> tuple[Layers, Tensor]:
     batch = 1 if random.random() < ALONE else log_int(random, 1, 512 if dims == 1 else 64)
     x = tensor(batch, channels, *(side,) * dims)
     image = _Image(
-        dims, batch, side, channels, width=log_int(random, 4, 128), activation=random.choice(ACTIVATIONS),
-        normalized=random.random() < 0.5, bottleneck=random.random() < 0.3,
-        separable=0.7 if random.random() < 0.2 else 0.1, staged=random.random() < 0.4,
-    )  # fmt: skip
+        dims,
+        batch,
+        side,
+        channels,
+        width=log_int(random, 4, 128),
+        activation=random.choice(ACTIVATIONS),
+        normalized=random.random() < 0.5,
+        bottleneck=random.random() < 0.3,
+        separable=0.7 if random.random() < 0.2 else 0.1,
+        staged=random.random() < 0.4,
+    )
     _, norm, _, mean = _BY_DIMENSIONS[dims]
     layers = Layers()
     for _ in range(log_int(random, 1, 12 if image.staged else 8)):
@@ -204,9 +216,14 @@ def _add_convolution(layers: Layers, random: Random, image: _Image) -> None:
     if image.bottleneck and channels == width:
         inner = max(width // 4, 1)
         body = nn.Sequential(
-            conv(width, inner, 1, bias=False), norm(inner), activation(),
-            conv(inner, inner, 3, padding=1, bias=False), norm(inner), activation(), conv(inner, width, 1),
-        )  # fmt: skip
+            conv(width, inner, 1, bias=False),
+            norm(inner),
+            activation(),
+            conv(inner, inner, 3, padding=1, bias=False),
+            norm(inner),
+            activation(),
+            conv(inner, width, 1),
+        )
         flops = 2.0 * points * inner * (2 * width + window * inner)
         layers.add(Residual(body), flops=flops, elements=points * (6 * inner + 2 * width))
     elif random.random() < image.separable and channels > 3:
@@ -301,8 +318,9 @@ def transformer(random: Random) -> tuple[Layers, Tensor]:
             layers.add(
                 Residual(nn.Sequential(nn.LayerNorm(width), *attention)),
                 Residual(nn.Sequential(nn.LayerNorm(width), *feed)),
-                flops=flops, elements=tokens * width * (4 + factor),
-            )  # fmt: skip
+                flops=flops,
+                elements=tokens * width * (4 + factor),
+            )
     layers.add(nn.Linear(width, log_int(random, 1, 256)), flops=100.0 * tokens * width)
     return layers, x
 
@@ -337,9 +355,11 @@ def recurrent(random: Random) -> tuple[Layers, Tensor]:
     if random.random() < LOOPED:
         # Calls of a cell cost time of their own, which counts as if it were arithmetic.
         layers.add(
-            Unrolled(CELLS[name](width, hidden)), nn.Linear(hidden, log_int(random, 1, 32)),
-            flops=8.0 * rows * hidden * (width + hidden) + PER_STEP * x.shape[1], elements=10 * rows * hidden,
-        )  # fmt: skip
+            Unrolled(CELLS[name](width, hidden)),
+            nn.Linear(hidden, log_int(random, 1, 32)),
+            flops=8.0 * rows * hidden * (width + hidden) + PER_STEP * x.shape[1],
+            elements=10 * rows * hidden,
+        )
         return layers, x.transpose(0, 1).contiguous()
     layer = RECURRENT[name](width, hidden, num_layers=depth, bidirectional=both, batch_first=True)
     flops = 8.0 * rows * hidden * (width + hidden * (2 * depth - 1)) * (1 + both)

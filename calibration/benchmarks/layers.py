@@ -152,17 +152,23 @@ def draw_convolution(random: Random, limit: Limit) -> Branch:
     geometry: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = f"n{batch} {cin}->{cout} groups {groups} kernel {kernel} stride {stride} side {side}"
     return Branch(
-        f"conv{dims}d{' transposed' * transposed} {shape}", lambda: layer(cin, cout, kernel, bias=bias, **geometry),
-        (batch, cin, *(side,) * dims), flops, moved,
-    )  # fmt: skip
+        f"conv{dims}d{' transposed' * transposed} {shape}",
+        lambda: layer(cin, cout, kernel, bias=bias, **geometry),
+        (batch, cin, *(side,) * dims),
+        flops,
+        moved,
+    )
 
 
 #: Share of layers that take one part of the batch after the other.
 IN_PARTS = 0.2
 NORMS: dict[str, Callable[[int], nn.Module]] = {
-    "batch1d": nn.BatchNorm1d, "batch2d": nn.BatchNorm2d, "layer": nn.LayerNorm, "rms": nn.RMSNorm,
+    "batch1d": nn.BatchNorm1d,
+    "batch2d": nn.BatchNorm2d,
+    "layer": nn.LayerNorm,
+    "rms": nn.RMSNorm,
     "group": lambda channels: nn.GroupNorm(4 if channels % 4 == 0 else 1, channels),
-}  # fmt: skip
+}
 
 
 def draw_normalization(random: Random, limit: Limit) -> Branch:
@@ -203,11 +209,13 @@ def draw_pooling(random: Random, limit: Limit) -> Branch:
     overlapping = kind == "max2d" and random.random() < 0.3
     rectified = kind.startswith("max") and random.random() < RECTIFIED
     layers: dict[str, Callable[[], nn.Module]] = {
-        "max1d": lambda: nn.MaxPool1d(window), "avg1d": lambda: nn.AvgPool1d(window),
+        "max1d": lambda: nn.MaxPool1d(window),
+        "avg1d": lambda: nn.AvgPool1d(window),
         "max2d": lambda: nn.MaxPool2d(3, stride=2, padding=1) if overlapping else nn.MaxPool2d(window),
-        "avg2d": lambda: nn.AvgPool2d(window), "adaptive": lambda: nn.AdaptiveAvgPool2d(result),
+        "avg2d": lambda: nn.AvgPool2d(window),
+        "adaptive": lambda: nn.AdaptiveAvgPool2d(result),
         "upsample": lambda: nn.Upsample(scale_factor=2, mode=mode),
-    }  # fmt: skip
+    }
     size = math.prod(shape) * (4 if kind == "upsample" else 1)
     name = f"{kind} {shape} window {window}" + " rectified" * rectified
     made = torch.relu if rectified else None
@@ -252,17 +260,22 @@ def draw_recurrent(random: Random, limit: Limit) -> Branch:
         length = min(length, 16)
         flops = length * (2.0 * batch * GATES[kind] * hidden * (width + hidden) + PER_STEP)
         return Branch(
-            f"{kind} cell {length}x{batch}x{width}->{hidden}", lambda: Unrolled(CELLS[kind](width, hidden)),
-            (length, batch, width), flops, 40.0 * length * batch * hidden,
-        )  # fmt: skip
+            f"{kind} cell {length}x{batch}x{width}->{hidden}",
+            lambda: Unrolled(CELLS[kind](width, hidden)),
+            (length, batch, width),
+            flops,
+            40.0 * length * batch * hidden,
+        )
     stacked = layers * (1 + both)
     inputs = width + hidden * (layers - 1) * (1 + both)
     flops = 2.0 * length * batch * GATES[kind] * hidden * (inputs + hidden * layers) * (1 + both)
     return Branch(
         f"{kind} {length}x{batch}x{width}->{hidden} layers {layers}{' both ways' * both}",
         lambda: RECURRENT[kind](width, hidden, num_layers=layers, bidirectional=both),
-        (length, batch, width), flops + PER_STEP * length * stacked, 40.0 * length * batch * hidden * stacked,
-    )  # fmt: skip
+        (length, batch, width),
+        flops + PER_STEP * length * stacked,
+        40.0 * length * batch * hidden * stacked,
+    )
 
 
 #: Longest sequences.
@@ -332,9 +345,13 @@ def draw_encoder(random: Random, limit: Limit) -> Branch:
     projections, scores = 8.0 * model, 4.0 * length
     if random.random() < 0.2:
         return Branch(
-            f"attention layer {batch}x{length}x{model} heads {heads}", lambda: SelfAttention(model, heads), shape,
-            tokens * model * (projections + scores), 4.0 * tokens * (6 * model + heads * length), trains=False,
-        )  # fmt: skip
+            f"attention layer {batch}x{length}x{model} heads {heads}",
+            lambda: SelfAttention(model, heads),
+            shape,
+            tokens * model * (projections + scores),
+            4.0 * tokens * (6 * model + heads * length),
+            trains=False,
+        )
     hidden = log_int(random, 8, 4 * model) if random.random() < 0.5 else random.choice((1, 2, 4)) * model
     activation, first = random.choice(("relu", "gelu")), random.random() < 0.5
     return Branch(
@@ -342,9 +359,11 @@ def draw_encoder(random: Random, limit: Limit) -> Branch:
         lambda: nn.TransformerEncoderLayer(
             model, heads, hidden, activation=activation, batch_first=True, norm_first=first
         ),
-        shape, tokens * (model * (projections + scores) + 4.0 * hidden * model),
-        4.0 * tokens * (6 * model + 2 * hidden + heads * length), trains=False,
-    )  # fmt: skip
+        shape,
+        tokens * (model * (projections + scores) + 4.0 * hidden * model),
+        4.0 * tokens * (6 * model + 2 * hidden + heads * length),
+        trains=False,
+    )
 
 
 #: By how often training scripts use them.
@@ -387,6 +406,11 @@ def propose_update(random: Random, limit: Limit) -> Probe:
         numel = log_int(random, 1, min(1 << 22, most))
         count = log_int(random, 1, max(1, min(tensors, most // numel)))
     return Probe(
-        "optimizer", f"{name}{' fused' * fused} {count} x {numel}", lambda: Bag(count, numel),
-        lambda: (torch.randn(numel),), "train", name, fused=fused,
-    )  # fmt: skip
+        "optimizer",
+        f"{name}{' fused' * fused} {count} x {numel}",
+        lambda: Bag(count, numel),
+        lambda: (torch.randn(numel),),
+        "train",
+        name,
+        fused=fused,
+    )

@@ -30,7 +30,7 @@ from placer.calibration.benchmarks.kinds import (
     small,
     solver,
     transformer,
-)  # fmt: skip
+)
 from placer.calibration.benchmarks.probe import Limit, Probe, log_uniform
 
 #: All kinds, as often as they are drawn. A network's name begins with that of its kind.

@@ -66,9 +66,11 @@ def _larger(factor: float) -> Iterator[None]:
     """The constants of all of torch's modules of samples times ``factor``."""
     found = [m for name, m in sys.modules.items() if name.startswith("torch.testing._internal") and m is not None]
     changed = [
-        (module, name, value) for module in found for name, value in CONSTANTS.items()
+        (module, name, value)
+        for module in found
+        for name, value in CONSTANTS.items()
         if getattr(module, name, None) == value
-    ]  # fmt: skip
+    ]
     try:
         for module, name, value in changed:
             setattr(module, name, max(round(value * factor), 1))
@@ -110,9 +112,15 @@ def sized(info: Any, factor: float, *, repeated: bool = False) -> Sized | None:
 def step_of(op: nn.Module, args: tuple[Any, ...], *, learns: bool) -> Workload:
     """A step of one op, its operands where it runs: forward, and backward where it ``learns``."""
     return Workload(
-        model=op, modules=(op,), args=args, kwargs={}, mode="train" if learns else "infer", loss=None, optimizer=None,
+        model=op,
+        modules=(op,),
+        args=args,
+        kwargs={},
+        mode="train" if learns else "infer",
+        loss=None,
+        optimizer=None,
         data="device",
-    )  # fmt: skip
+    )
 
 
 def _elements(given: Any) -> int:

@@ -120,9 +120,14 @@ class Branch:
         """The same with its parameters and its input in ``dtype``, in which a FLOP takes so many times as long."""
         build, name = self.build, f"{self.name} {name_of(dtype)}"
         return replace(
-            self, name=name, build=lambda: build().to(dtype), dtype=dtype, flops=self.flops / self.slower * slower,
-            bytes=self.bytes / 2, slower=slower,
-        )  # fmt: skip
+            self,
+            name=name,
+            build=lambda: build().to(dtype),
+            dtype=dtype,
+            flops=self.flops / self.slower * slower,
+            bytes=self.bytes / 2,
+            slower=slower,
+        )
 
 
 class Parallel(nn.Module):

@@ -80,9 +80,7 @@ class Pace:
     between_networks: float = 0.0
 
 
-def host_pace(
-    observations: Sequence[StepObservation], fit: Device, framework: Mapping[str, float]
-) -> Pace:  # fmt: skip
+def host_pace(observations: Sequence[StepObservation], fit: Device, framework: Mapping[str, float]) -> Pace:
     """The pace of the steps whose kernels the host did not wait for; ``fit`` prices these.
 
     The fixed networks tell it; without them the generated ones, or all steps. ``framework`` is a host's at pace 1.
@@ -169,10 +167,11 @@ def fit_accelerator(
         found,
         framework={**{name: pace.factor * cost for name, cost in usual.items()}, **kernel_counts(observations)},
         interval={
-            "base": max(OF_STEP, pace.between_networks), "ops": 1.0,
+            "base": max(OF_STEP, pace.between_networks),
+            "ops": 1.0,
             HOST_DOUBT: math.hypot(MOMENT, pace.between_rounds),
         },
-    )  # fmt: skip
+    )
 
 
 #: Families whose large ops say what arithmetic and what memory reach, and what a reader calls them.

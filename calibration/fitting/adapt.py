@@ -101,10 +101,12 @@ def _adapted(
     change, (of_family,), of_ops = np.split(ridge.coef_, [curve.count, curve.count + 1])
     doubt = np.einsum("ij,jk,ik->i", design, ridge.sigma_, design)
     return _moved(
-        replace(known, numbers=curve.numbers(change)), believed + prior.family * float(of_family),
+        replace(known, numbers=curve.numbers(change)),
+        believed + prior.family * float(of_family),
         {name: prior.op * float(each) for name, each in zip(names, of_ops, strict=True)},
-        math.hypot(known.sigma, math.sqrt(float(np.mean(doubt)))), len(ops),
-    )  # fmt: skip
+        math.hypot(known.sigma, math.sqrt(float(np.mean(doubt)))),
+        len(ops),
+    )
 
 
 class Curve:

@@ -25,9 +25,13 @@ LEAST_NETWORKS = 12
 
 
 def fit_device(
-    observations: Sequence[StepObservation], rates: Mapping[str, float], *, threads: int, expected: Expectation,
+    observations: Sequence[StepObservation],
+    rates: Mapping[str, float],
+    *,
+    threads: int,
+    expected: Expectation,
     step_seconds: float = 0.15,
-) -> Device:  # fmt: skip
+) -> Device:
     """All numbers of a CPU: those of its families, the framework's share, and the interval's constants.
 
     The interval comes from steps that were held out of a first fit; the fit returned has learnt from all of them.
@@ -36,9 +40,15 @@ def fit_device(
     """
     rates = {**rates, **(limits(expected.fit) if expected.same_class else memory_rate(rates, expected.fit.rates))}
     empty = Device(
-        "cpu", threads, rates, families=expected.fit.families, framework={}, interval={}, reference=expected.name,
+        "cpu",
+        threads,
+        rates,
+        families=expected.fit.families,
+        framework={},
+        interval={},
+        reference=expected.name,
         edition=cpu_edition(),
-    )  # fmt: skip
+    )
     # What a step is expected to take, a machine of the same class knows; else a first fit does, as far as it can.
     first = None
     model = CostModel(expected.fit)

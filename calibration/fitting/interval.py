@@ -42,9 +42,11 @@ def log_ratios(observations: Sequence[StepObservation], fit: Device) -> list[flo
 
 
 def fit_interval(
-    held: Sequence[StepObservation], fit: Device, transfer_from: tuple[Expectation, Comparison] | None,
+    held: Sequence[StepObservation],
+    fit: Device,
+    transfer_from: tuple[Expectation, Comparison] | None,
     spread: float = 0.0,
-) -> dict[str, float]:  # fmt: skip
+) -> dict[str, float]:
     """Constants such that nine held-out steps in ten lie within Z90 * hypot(base, ops * sigma) of their prediction.
 
     Networks alone count where there are enough of them, since people ask for networks; blocks show how far a single op

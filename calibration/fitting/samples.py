@@ -66,8 +66,19 @@ def samples(observations: Sequence[StepObservation], *, most: int) -> list[Sampl
         for i in spread_out(np.array([inputs_of(work) for work in works]), index, most):
             step, op = members[i]
             assert op.seconds is not None
-            kept.append(Sample(step.device, step.threads, op.family, op_label(op.work()), op.features, op.seconds,
-                               0.0 if step.device == "cpu" else op.host_seconds, op.spread, op.count))  # fmt: skip
+            kept.append(
+                Sample(
+                    step.device,
+                    step.threads,
+                    op.family,
+                    op_label(op.work()),
+                    op.features,
+                    op.seconds,
+                    0.0 if step.device == "cpu" else op.host_seconds,
+                    op.spread,
+                    op.count,
+                )
+            )
     return kept
 
 

@@ -31,7 +31,7 @@ from placer.calibration.measuring.journal import (
     Journal,
     KernelsLostError,
     StepObservation,
-)  # fmt: skip
+)
 from placer.calibration.measuring.recording import UNSEEN, KernelRecorder, RecorderCost, recorder_cost
 from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.measuring.step_timing import LEAST_SHARE, StepTiming, observe
@@ -102,10 +102,15 @@ class Bench:
         if timing is None or timing.matched < LEAST_MATCHED:
             return None
         return observe(
-            traced, timing, device=self.device, threads=self.threads, family=probe.family, name=probe.name,
+            traced,
+            timing,
+            device=self.device,
+            threads=self.threads,
+            family=probe.family,
+            name=probe.name,
             recorder=self.recorder if self.timer == RECORDER else RecorderCost(0.0, 0.0),
             per_launch=self.kernels.per_launch,
-        )  # fmt: skip
+        )
 
     def measure_whole(self, probe: Probe) -> StepObservation:
         """Time whole steps of ``probe``, each from an idle device to an idle device, and none of the ops in them."""
@@ -126,9 +131,14 @@ class Bench:
         seconds = max(middle - self.kernels.per_launch * launched, LEAST_SHARE * middle)
         timing = StepTiming(seconds, spread, recorded_seconds=0.0, events=0, ops=(), matched=0.0)
         return observe(
-            traced, timing, device=self.device, threads=self.threads, family=probe.family, name=probe.name,
+            traced,
+            timing,
+            device=self.device,
+            threads=self.threads,
+            family=probe.family,
+            name=probe.name,
             recorder=RecorderCost(0.0, 0.0),
-        )  # fmt: skip
+        )
 
     def _prepared(self, probe: Probe) -> tuple[Step, Trace]:
         """A step of ``probe`` on the device, and its trace."""
@@ -139,9 +149,15 @@ class Bench:
         module.train(probe.mode == "train")
         fused = make_optimizer(module, str(probe.optimizer), fused=True) if probe.fused else None
         workload = Workload(
-            model=module, modules=(module,), args=args, kwargs={}, mode=probe.mode, loss=probe.loss,
-            optimizer=fused or probe.optimizer, data="device",
-        )  # fmt: skip
+            model=module,
+            modules=(module,),
+            args=args,
+            kwargs={},
+            mode=probe.mode,
+            loss=probe.loss,
+            optimizer=fused or probe.optimizer,
+            data="device",
+        )
         traced = trace_here(workload).on(self.device)
         optimizer = make_optimizer(module, probe.optimizer, fused=probe.fused) if probe.optimizer else None
         # As it was traced: its batch is on the device already, and nothing is copied out.
@@ -152,9 +168,13 @@ class Bench:
         synchronize = synchronizer(self.device)
         try:
             timing = time_step(
-                step, traced, synchronize=synchronize, seconds=seconds, clock=self.clock,
+                step,
+                traced,
+                synchronize=synchronize,
+                seconds=seconds,
+                clock=self.clock,
                 ended=self.clocks.note if self.clocks is not None else None,
-            )  # fmt: skip
+            )
             launching = timing.ops and any(work.family != "view" for work in describe_step(traced))
             if synchronize is not None and launching and not timing.kernel_seconds:
                 raise KernelsLostError("no kernel of this probe was reported")
@@ -170,9 +190,14 @@ class Bench:
         assert synchronize is not None
         overhead = self.rates.get("launch_seconds", 0.0) + self.rates.get("sync_seconds", 0.0)
         timing = time_step_waiting(
-            step, traced, device=self.device, synchronize=synchronize, overhead=overhead, seconds=seconds,
+            step,
+            traced,
+            device=self.device,
+            synchronize=synchronize,
+            overhead=overhead,
+            seconds=seconds,
             clock=self.clock,
-        )  # fmt: skip
+        )
         if self.clocks is not None:
             self.clocks.note()
         return timing

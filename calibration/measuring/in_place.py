@@ -82,9 +82,12 @@ def match(trace: Trace, events: Sequence[Event]) -> list[OpTiming | None]:
 def _timing(call: OpCall, event: Event, parts: int = 1) -> OpTiming:
     """One of ``parts`` equal parts of an event."""
     return OpTiming(
-        call, (event.end - event.start) / parts, round(event.inside / parts), event.device_seconds / parts,
+        call,
+        (event.end - event.start) / parts,
+        round(event.inside / parts),
+        event.device_seconds / parts,
         event.kernels / parts,
-    )  # fmt: skip
+    )
 
 
 def _find(events: Sequence[Event], names: Sequence[str], name: str, cursor: int, horizon: float) -> int | None:
@@ -144,9 +147,14 @@ MOST_ROUNDS, MOST_RECORDED = 20, 6
 
 
 def time_step(
-    step: Callable[[], object], trace: Trace, *, synchronize: Callable[[], None] | None = None, seconds: float = 0.1,
-    clock: Clock = time.perf_counter, ended: Callable[[], None] | None = None,
-) -> StepTiming:  # fmt: skip
+    step: Callable[[], object],
+    trace: Trace,
+    *,
+    synchronize: Callable[[], None] | None = None,
+    seconds: float = 0.1,
+    clock: Clock = time.perf_counter,
+    ended: Callable[[], None] | None = None,
+) -> StepTiming:
     """Time ``step`` (already warm) whole and op by op, within about ``seconds`` (at least two steps of each).
 
     Repetitions are few: another shape teaches more than another repetition of this one. ``ended`` is called right after
@@ -168,13 +176,15 @@ def time_step(
     between = statistics.median(run.seconds - _total(ops) for run, ops in zip(recorded, matched, strict=True))
     middles = _total(found) + between
     return StepTiming(
-        seconds=median, spread=(whole[len(whole) * 3 // 4] - whole[len(whole) // 4]) / median,
+        seconds=median,
+        spread=(whole[len(whole) * 3 // 4] - whole[len(whole) // 4]) / median,
         recorded_seconds=recorded_seconds,
         lengthened=recorded_seconds / middles if middles > 0.0 else 1.0,  # a coarse clock shows no middles
-        events=round(statistics.median(len(run.events) for run in recorded)), ops=tuple(found),
+        events=round(statistics.median(len(run.events) for run in recorded)),
+        ops=tuple(found),
         matched=len(found) / max(len(timings), 1),
         phases=_typical([run.phases for run in around if run.phases is not None], median),
-    )  # fmt: skip
+    )
 
 
 def _middle_of(repetitions: Sequence[OpTiming | None]) -> OpTiming | None:
@@ -208,9 +218,15 @@ OP_MARK = "placer::op"
 
 
 def time_step_waiting(
-    step: Callable[[], object], trace: Trace, *, device: str, synchronize: Callable[[], None], overhead: float,
-    seconds: float, clock: Clock,
-) -> StepTiming | None:  # fmt: skip
+    step: Callable[[], object],
+    trace: Trace,
+    *,
+    device: str,
+    synchronize: Callable[[], None],
+    overhead: float,
+    seconds: float,
+    clock: Clock,
+) -> StepTiming | None:
     """Time ``step`` (already warm) whole and op by op, within about ``seconds``, for a device of unseen kernels.
 
     In some passes the device is waited for after every op. A last one, under the recorder, says how the ops lie in each
@@ -255,9 +271,13 @@ def time_step_waiting(
     whole.sort()
     median = statistics.median(whole)
     return StepTiming(
-        seconds=median, spread=(whole[len(whole) * 3 // 4] - whole[len(whole) // 4]) / median, recorded_seconds=median,
-        events=len(numbers), ops=ops, matched=len(ops) / max(len(pairs), 1),
-    )  # fmt: skip
+        seconds=median,
+        spread=(whole[len(whole) * 3 // 4] - whole[len(whole) // 4]) / median,
+        recorded_seconds=median,
+        events=len(numbers),
+        ops=ops,
+        matched=len(ops) / max(len(pairs), 1),
+    )
 
 
 class _WaitAfterEachOp(TorchDispatchMode):

@@ -74,9 +74,15 @@ def timed_calls(path: Path) -> Iterator[TimedCall]:
         for text, times in equal.items():
             call = _call(*json.loads(text))
             yield TimedCall(
-                row["name"], row["number"], row["threads"], call, describe(call, context), statistics.median(times),
-                len(times), speeds,
-            )  # fmt: skip
+                row["name"],
+                row["number"],
+                row["threads"],
+                call,
+                describe(call, context),
+                statistics.median(times),
+                len(times),
+                speeds,
+            )
 
 
 def _speeds(found: Mapping[str, float], threads: int) -> MeasuredSpeeds:
@@ -84,8 +90,9 @@ def _speeds(found: Mapping[str, float], threads: int) -> MeasuredSpeeds:
     share = threads**SCALING
     usual = {
         "core_flops_per_second": found["flops_per_second"] / share,
-        "core_bytes_per_second": found["bytes_per_second"] / share, "region_seconds": REGION if threads > 1 else 0.0,
-    }  # fmt: skip
+        "core_bytes_per_second": found["bytes_per_second"] / share,
+        "region_seconds": REGION if threads > 1 else 0.0,
+    }
     return MeasuredSpeeds(**{"threads": threads, **usual, **found})
 
 

@@ -178,9 +178,15 @@ def most_elements(device: str, wanted: int) -> int:
 
 #: Ops of one matrix whose kernels have not run before they are timed.
 FIRST_CALLS: tuple[Callable[[Tensor], object], ...] = (
-    torch.exp, torch.sigmoid, torch.sum, torch.argmax, partial(torch.softmax, dim=1), partial(torch.cumsum, dim=1),
-    partial(torch.clamp, min=0.0), partial(torch.sort, dim=1),
-)  # fmt: skip
+    torch.exp,
+    torch.sigmoid,
+    torch.sum,
+    torch.argmax,
+    partial(torch.softmax, dim=1),
+    partial(torch.cumsum, dim=1),
+    partial(torch.clamp, min=0.0),
+    partial(torch.sort, dim=1),
+)
 #: Libraries that are loaded when an op first needs them, by the name of their rate (``first_use/...``), and such an op:
 #: cuDNN, cuBLASLt, cuFFT and cuSOLVER on CUDA devices.
 LIBRARIES: dict[str, Callable[[str], object]] = {

@@ -47,9 +47,14 @@ class Step:
     """
 
     def __init__(
-        self, workload: Workload, device: str, optimizer: torch.optim.Optimizer | None = None, *,
-        clock: Clock = time.perf_counter, copies_out: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        workload: Workload,
+        device: str,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        clock: Clock = time.perf_counter,
+        copies_out: bool = True,
+    ) -> None:
         self.model = cast(nn.Module, workload.model)
         self.training = workload.mode == "train"
         self.device = torch.device(device)
@@ -188,15 +193,22 @@ class _Turn:
             return TimerError("a timed step took no time by the clock")
         ordered = sorted(chain(*self.times))
         return Measurement(
-            median=percentile(ordered, 0.5), p10=percentile(ordered, 0.1), p90=percentile(ordered, 0.9),
-            count=len(ordered) * self.block, repeatability=max(first, second) / min(first, second),
-        )  # fmt: skip
+            median=percentile(ordered, 0.5),
+            p10=percentile(ordered, 0.1),
+            p90=percentile(ordered, 0.9),
+            count=len(ordered) * self.block,
+            repeatability=max(first, second) / min(first, second),
+        )
 
 
 def measure_interleaved(
-    steps: Sequence[Step], *, synchronize: Callable[[], object] | None = None, clock: Clock = time.perf_counter,
-    rounds: int = 5, seconds: float = 1.5,
-) -> list[Measurement | Exception]:  # fmt: skip
+    steps: Sequence[Step],
+    *,
+    synchronize: Callable[[], object] | None = None,
+    clock: Clock = time.perf_counter,
+    rounds: int = 5,
+    seconds: float = 1.5,
+) -> list[Measurement | Exception]:
     """Warm every step up, then time them in ``rounds`` turns, about ``seconds`` per step in all.
 
     A step too long for that is timed once in each of 3 rounds, which is the least. The results are in the order of

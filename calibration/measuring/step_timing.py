@@ -129,9 +129,16 @@ class StepTiming:
 
 
 def observe(
-    trace: Trace, timing: StepTiming, *, device: str, threads: int, family: str, name: str, recorder: RecorderCost,
+    trace: Trace,
+    timing: StepTiming,
+    *,
+    device: str,
+    threads: int,
+    family: str,
+    name: str,
+    recorder: RecorderCost,
     per_launch: float = 0.0,
-) -> StepObservation:  # fmt: skip
+) -> StepObservation:
     """Group a step's timings by what a price depends on, without what ``recorder`` added.
 
     ``per_launch``: seconds that a launch takes longer in this process than in the user's.
@@ -158,10 +165,16 @@ def observe(
     ops = [_observed(work, times, len(times)) for work, times in groups.items()]
     ops += [_observed(work, (), count) for work, count in missing.items()]
     return StepObservation(
-        device=device, threads=threads, family=family, name=name, spread=timing.spread,
+        device=device,
+        threads=threads,
+        family=family,
+        name=name,
+        spread=timing.spread,
         seconds=max(timing.without_launches(per_launch), LEAST_SHARE * timing.seconds),
-        counts=framework_counts(trace, on_host), ops=tuple(ops), gaps=_gaps(trace, timing, on_host, incomplete),
-    )  # fmt: skip
+        counts=framework_counts(trace, on_host),
+        ops=tuple(ops),
+        gaps=_gaps(trace, timing, on_host, incomplete),
+    )
 
 
 def _gaps(trace: Trace, timing: StepTiming, on_host: Sequence[float], incomplete: Set[str]) -> dict[str, float]:

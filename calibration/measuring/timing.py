@@ -123,9 +123,12 @@ class Timer:
 
 
 def measure(
-    fn: Callable[[], object], *, seconds: float, synchronize: Callable[[], object] | None = None,
+    fn: Callable[[], object],
+    *,
+    seconds: float,
+    synchronize: Callable[[], object] | None = None,
     clock: Clock = time.perf_counter,
-) -> list[float]:  # fmt: skip
+) -> list[float]:
     """Seconds per call of ``fn`` in blocks of calls, ascending. Its first call is not timed.
 
     ``synchronize`` waits for the device; it is called before the first block and, inside its time, after each. A

@@ -48,9 +48,14 @@ from placer.profile import Device, FamilyFit, named_cores
 
 #: Units of the two hidden layers by family.
 HIDDEN = {
-    "matmul": 112, "convolution": 112, "convolution_backward": 128, "elementwise": 128, "reduction": 80,
-    "recurrent": 80, **dict.fromkeys(("view", "optimizer", "indexing", "attention", "normalization", "pooling"), 64),
-}  # fmt: skip
+    "matmul": 112,
+    "convolution": 112,
+    "convolution_backward": 128,
+    "elementwise": 128,
+    "reduction": 80,
+    "recurrent": 80,
+    **dict.fromkeys(("view", "optimizer", "indexing", "attention", "normalization", "pooling"), 64),
+}
 USUAL_HIDDEN = 48
 DEVICE_NUMBERS, LABEL_NUMBERS = 6, 8
 #: Share of an op's rows that take less than it is said to take at the least.
@@ -180,9 +185,13 @@ def _class_op(row: Mapping[str, str]) -> ClassOp:
     features = [float(value) for value in row["features"].split()]
     work = work_of_features(row["family"], row["op"], row["dtype"], features)
     return ClassOp(
-        row["kind"], row["cpu"], int(row["threads"]), row["keeps_memory"] == "1",
-        replace(work, fresh=float(row["fresh_bytes"])), float(row["microseconds"]) * 1e-6,
-    )  # fmt: skip
+        row["kind"],
+        row["cpu"],
+        int(row["threads"]),
+        row["keeps_memory"] == "1",
+        replace(work, fresh=float(row["fresh_bytes"])),
+        float(row["microseconds"]) * 1e-6,
+    )
 
 
 def train(ops: Ops, fits: Mapping[str, Device], epochs: int = EPOCHS) -> Trained:
@@ -216,9 +225,11 @@ def train(ops: Ops, fits: Mapping[str, Device], epochs: int = EPOCHS) -> Trained
     scale = Scale.of(np.concatenate(x))
     of = {
         "x": torch.tensor(scale.apply(np.concatenate(x)), dtype=torch.float32),
-        "device": torch.tensor(np.concatenate(device)), "label": torch.tensor(np.concatenate(of_op)),
-        "y": torch.tensor(np.concatenate(y)), "weight": torch.tensor(np.concatenate(weight)),
-    }  # fmt: skip
+        "device": torch.tensor(np.concatenate(device)),
+        "label": torch.tensor(np.concatenate(of_op)),
+        "y": torch.tensor(np.concatenate(y)),
+        "weight": torch.tensor(np.concatenate(weight)),
+    }
     net = Net(of["x"].shape[1], HIDDEN.get(ops.family, USUAL_HIDDEN), len(devices), len(labels))
     shown = np.concatenate(taught)
     _fit(net, of, torch.tensor(np.flatnonzero(shown)), epochs)
@@ -264,7 +275,7 @@ def document(trained: Mapping[str, Trained], ops: Sequence[Ops]) -> dict[str, An
             "labels": {name: packed(by_label[i]) for i, name in enumerate(found.labels)},
             "devices": {name: packed(by_device[i]) for i, name in enumerate(found.devices)},
             "sigma": {"": (round(found.error, 4), round(2.0 * found.error, 4))},
-        }  # fmt: skip
+        }
     classes = {}
     for kind in sorted({op.kind for rows in ops for op in rows.published}):
         families = families_of(trained, ops, kind)
@@ -295,8 +306,9 @@ def families_of(trained: Mapping[str, Trained], ops: Iterable[Ops], machine: str
         found[family] = FamilyFit(
             numbers=tuple(net.device.weight[device].tolist()),
             offsets={label: float(o) for label, o in zip(each.labels, offsets, strict=True) if label in names},
-            sigma=SIGMA, measured=0,
-        )  # fmt: skip
+            sigma=SIGMA,
+            measured=0,
+        )
     return found
 
 
@@ -329,8 +341,9 @@ def starts_of(ops: Ops, fits: Mapping[str, Device]) -> dict[str, float]:
             found[name].append(times[(names == name) & np.isfinite(logs)])
     return {
         name: round(float(np.quantile(np.concatenate(each), AT_START)), 3)
-        for name, each in sorted(found.items()) if sum(map(len, each))
-    }  # fmt: skip
+        for name, each in sorted(found.items())
+        if sum(map(len, each))
+    }
 
 
 def write(content: Mapping[str, Any]) -> None:

@@ -80,10 +80,13 @@ def sample_of(timed: TimedCall, speeds: CpuSpeeds) -> tuple[float, ...]:
     work, threads = timed.work, timed.threads
     does = counted(timed.call, work.row, work.shape, work.flops)
     return (
-        does.units * does.wide, does.starts * does.wide, cores_of(work, threads) if does.op.shared else 1.0,
+        does.units * does.wide,
+        does.starts * does.wide,
+        cores_of(work, threads) if does.op.shared else 1.0,
         work.bytes / (speeds.bytes_per_second if threads > 1 else speeds.core_bytes_per_second),
-        speeds.dispatch_seconds, timed.seconds,
-    )  # fmt: skip
+        speeds.dispatch_seconds,
+        timed.seconds,
+    )
 
 
 def fit_one(samples: Samples) -> Cycles | None:

@@ -93,9 +93,7 @@ def _most_of(table: Table, sample: int) -> tuple[Row, float]:
     return most, of_label / sum(seconds)
 
 
-def document(
-    trainer: Trainer, chosen: Sequence[int], sigma: Mapping[str, Mapping[str, tuple[float, float]]]
-) -> str:
+def document(trainer: Trainer, chosen: Sequence[int], sigma: Mapping[str, Mapping[str, tuple[float, float]]]) -> str:
     """The file's text: networks by kind, and the number of published rows by GPU."""
     seen: dict[str, set[str]] = {kind: set() for kind in trainer.kinds}
     labels: dict[str, set[str]] = {kind: {""} for kind in trainer.kinds}
@@ -112,9 +110,11 @@ def document(
         networks[kind] = {**numbers, "sigma": sigma[kind], "trust": trusted}
     rows = Counter(trainer.samples[i].gpu for i in chosen)
     found = {
-        "edition": zlib.crc32(json.dumps(networks).encode()), "rows": dict(sorted(rows.items())),
-        "ranges": ranges(trainer.table, chosen), "networks": networks,
-    }  # fmt: skip
+        "edition": zlib.crc32(json.dumps(networks).encode()),
+        "rows": dict(sorted(rows.items())),
+        "ranges": ranges(trainer.table, chosen),
+        "networks": networks,
+    }
     return json.dumps(found, separators=(",", ":")) + "\n"
 
 

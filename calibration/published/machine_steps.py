@@ -84,12 +84,22 @@ def _row(row: Mapping[str, str]) -> MachineStep:
     socket = next((cores for name, cores in _SOCKETS.items() if name in cpu), 0)
     threads = number(row["threads"]) or socket
     return MachineStep(
-        source=row["source"], date=row["date"][:7], device="cpu" if not gpu else "mps" if "MPS" in gpu else "cuda",
-        machine=gpu.replace(" GPU", "").replace(" (MPS)", "") or cpu, host=cpu,
-        cores=_gpu_cores(gpu) if gpu else number(row["cores"]) or socket, threads=threads, network=row["network"],
-        batch=number(row["batch"]), input=row["input"], mode=row["mode"], dtype=row["dtype"],
-        seconds=float(row["step_ms"]) * 1e-3, compiled=row["compiled"] == "yes", notes=row["notes"],
-    )  # fmt: skip
+        source=row["source"],
+        date=row["date"][:7],
+        device="cpu" if not gpu else "mps" if "MPS" in gpu else "cuda",
+        machine=gpu.replace(" GPU", "").replace(" (MPS)", "") or cpu,
+        host=cpu,
+        cores=_gpu_cores(gpu) if gpu else number(row["cores"]) or socket,
+        threads=threads,
+        network=row["network"],
+        batch=number(row["batch"]),
+        input=row["input"],
+        mode=row["mode"],
+        dtype=row["dtype"],
+        seconds=float(row["step_ms"]) * 1e-3,
+        compiled=row["compiled"] == "yes",
+        notes=row["notes"],
+    )
 
 
 def _gpu_cores(gpu: str) -> int:
@@ -112,11 +122,27 @@ def network_of(row: MachineStep) -> PublishedStep:
         raise TraceError("a step whose loss and optimizer are not stated")
     builder, arguments, inputs = _built(row)
     return PublishedStep(
-        source=row.source, gpu="", network=row.network, family="", builder=builder, arguments=arguments, inputs=inputs,
-        batch=row.batch, dtype="amp-bfloat16" if row.dtype.startswith("amp") else row.dtype, conv_tf32=False,
-        channels_last=False, mode="train" if "backward" in row.mode else "infer", optimizer="", loss="", gradients="",
-        data="device", torch="", seconds=row.seconds, compiled_seconds=None, use="check",
-    )  # fmt: skip
+        source=row.source,
+        gpu="",
+        network=row.network,
+        family="",
+        builder=builder,
+        arguments=arguments,
+        inputs=inputs,
+        batch=row.batch,
+        dtype="amp-bfloat16" if row.dtype.startswith("amp") else row.dtype,
+        conv_tf32=False,
+        channels_last=False,
+        mode="train" if "backward" in row.mode else "infer",
+        optimizer="",
+        loss="",
+        gradients="",
+        data="device",
+        torch="",
+        seconds=row.seconds,
+        compiled_seconds=None,
+        use="check",
+    )
 
 
 def _built(row: MachineStep) -> tuple[Any, dict[str, Any], list[Any]]:

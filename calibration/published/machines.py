@@ -127,10 +127,19 @@ def _op(row: Mapping[str, str]) -> MachineOp:
     named = row["source"].startswith(NAMING)
     name = _GRADIENTS.sub("_BACKWARD", own) if named else f"{row['op']} {row['dtype']} {row['shapes']}"
     return MachineOp(
-        source=row["source"], date=row["date"], name=name,
+        source=row["source"],
+        date=row["date"],
+        name=name,
         device="cpu" if not accelerator else "mps" if "MPS" in accelerator else "cuda",
-        machine=machine, host=row.get("host", row.get("cpu", "")).partition(" (")[0], cores=number(row["cores"]),
-        threads=number(row["threads"]), op=row["op"], phase=row["phase"], dtype=row["dtype"].partition(" ")[0],
-        shapes=json.loads(row["shapes"]), seconds=float(row["microseconds"] or UNPRINTED * 1e6) * 1e-6,
-        notes=tuple(notes if named else (own, *notes)), is_bound=not row["microseconds"],
-    )  # fmt: skip
+        machine=machine,
+        host=row.get("host", row.get("cpu", "")).partition(" (")[0],
+        cores=number(row["cores"]),
+        threads=number(row["threads"]),
+        op=row["op"],
+        phase=row["phase"],
+        dtype=row["dtype"].partition(" ")[0],
+        shapes=json.loads(row["shapes"]),
+        seconds=float(row["microseconds"] or UNPRINTED * 1e6) * 1e-6,
+        notes=tuple(notes if named else (own, *notes)),
+        is_bound=not row["microseconds"],
+    )

@@ -111,9 +111,12 @@ def build(step: PublishedStep, device: str = "meta", *, compiled: bool = False) 
 def _model(step: PublishedStep, device: str) -> nn.Module:
     """Raises ImportError without the package, and TraceError where the one that is installed has no such network."""
     makers: dict[str, Callable[[PublishedStep], nn.Module]] = {
-        "torchvision": _torchvision, "timm": _timm, "transformers": _transformers, "neumf": lambda _: NeuMF(),
+        "torchvision": _torchvision,
+        "timm": _timm,
+        "transformers": _transformers,
+        "neumf": lambda _: NeuMF(),
         "plain": lambda step: PLAIN[step.arguments["name"]](),
-    }  # fmt: skip
+    }
     make = makers[step.builder]
     try:
         try:
@@ -301,9 +304,7 @@ def _group_norm(
 ) -> Tensor:
     count, channels, *area = x.shape
     half = _half(x).contiguous()
-    return torch.native_group_norm(
-        half, _half(weight), _half(bias), count, channels, math.prod(area), groups, eps
-    )[0]
+    return torch.native_group_norm(half, _half(weight), _half(bias), count, channels, math.prod(area), groups, eps)[0]
 
 
 def _half(tensor: Tensor | None) -> Any:

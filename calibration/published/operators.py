@@ -61,9 +61,9 @@ def _line(name: str, trainer: Trainer, numbers: Sequence[int], predicted: NDArra
     samples: Sequence[Sample] = trainer.samples
     floor = trainer.table.floor
     truth = np.array([samples[i].device_seconds for i in numbers])
-    roofline = np.array([
-        sum(n * (floor.launch[j] + floor.seconds[j]) for j, n in trainer.table.members[i]) for i in numbers
-    ])  # fmt: skip
+    roofline = np.array(
+        [sum(n * (floor.launch[j] + floor.seconds[j]) for j, n in trainer.table.members[i]) for i in numbers]
+    )
     error = np.abs(predicted / truth - 1.0)
     return (
         f"| {name} | {len(truth):,} | {np.median(error):.1%} | {np.quantile(error, 0.9):.0%} "

@@ -54,9 +54,13 @@ class _Dense(nn.Module):
     def __init__(self, channels: int, growth: int, wide: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.BatchNorm2d(channels), nn.ReLU(), nn.Conv2d(channels, wide * growth, 1, bias=False),
-            nn.BatchNorm2d(wide * growth), nn.ReLU(), nn.Conv2d(wide * growth, growth, 3, padding=1, bias=False),
-        )  # fmt: skip
+            nn.BatchNorm2d(channels),
+            nn.ReLU(),
+            nn.Conv2d(channels, wide * growth, 1, bias=False),
+            nn.BatchNorm2d(wide * growth),
+            nn.ReLU(),
+            nn.Conv2d(wide * growth, growth, 3, padding=1, bias=False),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([self.layers(x), x], dim=1)
@@ -72,8 +76,11 @@ def small_densenet() -> nn.Module:
         channels += count * growth
         if number < len(blocks):
             layers += [
-                nn.BatchNorm2d(channels), nn.ReLU(), nn.Conv2d(channels, channels // 2, 1, bias=False), nn.AvgPool2d(2),
-            ]  # fmt: skip
+                nn.BatchNorm2d(channels),
+                nn.ReLU(),
+                nn.Conv2d(channels, channels // 2, 1, bias=False),
+                nn.AvgPool2d(2),
+            ]
             channels //= 2
     return nn.Sequential(
         *layers, nn.BatchNorm2d(channels), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10)
@@ -123,9 +130,13 @@ class CountsAutoencoder(nn.Module):
         log_zero = -missing + dispersion * (torch.log(dispersion + eps) - log_both)
         zero = functional.softplus(log_zero) - at_zero
         above = (
-            log_zero - at_zero + counts * (torch.log(rate + eps) - log_both) + torch.lgamma(counts + dispersion)
-            - torch.lgamma(dispersion) - torch.lgamma(counts + 1.0)
-        )  # fmt: skip
+            log_zero
+            - at_zero
+            + counts * (torch.log(rate + eps) - log_both)
+            + torch.lgamma(counts + dispersion)
+            - torch.lgamma(dispersion)
+            - torch.lgamma(counts + 1.0)
+        )
         return (counts < eps).float() * zero + (counts > eps).float() * above
 
 

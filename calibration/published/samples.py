@@ -115,11 +115,18 @@ def problem_samples(problems: Iterable[PublishedProblem]) -> list[Sample]:
         rows = Counter(row for call in problem.calls for row in rows_of(describe(call, Context(0, False))))
         sheet = find_gpu(problem.gpu)
         host_bound = problem.seconds < _FIRST_LAUNCH + len(problem.calls) * _SLOW_HOST / _HIDDEN_ALONE
-        found.append(Sample(
-            problem.source, problem.gpu, (problem.source, problem.problem, "fwd", problem.dtype),
-            tuple((row, _by_default(row, sheet), n) for row, n in rows.items()), problem.seconds, _FIRST_LAUNCH, True,
-            "host-bound" if host_bound and problem.use == "fit" else problem.use,
-        ))  # fmt: skip
+        found.append(
+            Sample(
+                problem.source,
+                problem.gpu,
+                (problem.source, problem.problem, "fwd", problem.dtype),
+                tuple((row, _by_default(row, sheet), n) for row, n in rows.items()),
+                problem.seconds,
+                _FIRST_LAUNCH,
+                True,
+                "host-bound" if host_bound and problem.use == "fit" else problem.use,
+            )
+        )
     return found
 
 
@@ -135,10 +142,7 @@ def _part(rows: tuple[Row, ...], op: PublishedOp) -> tuple[Row, ...]:
         flag = COLUMNS["convolution"].index("to_weight" if op.part == "weight" else "to_input")
         return tuple(row for row in rows if row.columns[flag] == 1.0)
     if op.part in ("input", "weight"):
-        return tuple(
-            row._replace(label=f"{row.label}_{op.part}", columns=_half(row, op.part))
-            for row in rows
-        )
+        return tuple(row._replace(label=f"{row.label}_{op.part}", columns=_half(row, op.part)) for row in rows)
     return rows
 
 
@@ -162,10 +166,15 @@ def _step_sample(step: PublishedStep, traced: CountedStep, rows: Sequence[tuple[
     hidden = _HIDDEN.get(step.source.partition(":")[0], 0.45)
     host_bound = traced.launching * _SLOW_HOST >= hidden * step.seconds
     return Sample(
-        step.source, step.gpu, (step.source, step.family, step.mode, step.dtype),
-        tuple((row, _dtype(row, step, sheet), n) for row, n in rows), step.seconds, copy, True,
+        step.source,
+        step.gpu,
+        (step.source, step.family, step.mode, step.dtype),
+        tuple((row, _dtype(row, step, sheet), n) for row, n in rows),
+        step.seconds,
+        copy,
+        True,
         "host-bound" if host_bound and step.use == "fit" else step.use,
-    )  # fmt: skip
+    )
 
 
 def _dtype(row: Row, step: PublishedStep, sheet: DataSheet) -> str:

@@ -107,10 +107,17 @@ def read_ops() -> Iterator[PublishedOp]:
     for row in _rows("ops.csv.xz"):
         dtype = "float32" if row["dtype"] == "tf32" else row["dtype"]
         yield PublishedOp(
-            row["source"], row["gpu"], row["op"], row["phase"], row["part"], row["dtype"],
-            tuple(_call(dtype, *call) for call in json.loads(row["calls"])), float(row["microseconds"]) * 1e-6,
-            float(row["host_microseconds"]) * 1e-6 if row["host_microseconds"] else None, row["use"],
-        )  # fmt: skip
+            row["source"],
+            row["gpu"],
+            row["op"],
+            row["phase"],
+            row["part"],
+            row["dtype"],
+            tuple(_call(dtype, *call) for call in json.loads(row["calls"])),
+            float(row["microseconds"]) * 1e-6,
+            float(row["host_microseconds"]) * 1e-6 if row["host_microseconds"] else None,
+            row["use"],
+        )
 
 
 def read_steps() -> Iterator[PublishedStep]:
@@ -134,10 +141,15 @@ def read_problems() -> Iterator[PublishedProblem]:
     for row in _rows("kernelbench.csv.xz"):
         compiled = row["compiled_microseconds"]
         yield PublishedProblem(
-            row["source"], row["gpu"], row["problem"], row["dtype"],
-            tuple(_call(row["dtype"], *call) for call in json.loads(row["calls"])), float(row["microseconds"]) * 1e-6,
-            float(compiled) * 1e-6 if compiled else None, row["use"],
-        )  # fmt: skip
+            row["source"],
+            row["gpu"],
+            row["problem"],
+            row["dtype"],
+            tuple(_call(row["dtype"], *call) for call in json.loads(row["calls"])),
+            float(row["microseconds"]) * 1e-6,
+            float(compiled) * 1e-6 if compiled else None,
+            row["use"],
+        )
 
 
 def _rows(name: str) -> Iterator[dict[str, Any]]:
@@ -150,9 +162,11 @@ def _rows(name: str) -> Iterator[dict[str, Any]]:
 
 def _call(dtype: str, op: str, inputs: list[Any], outputs: list[Any], args: Any = ()) -> OpCall:
     return OpCall(
-        f"aten::{op}", tuple(_tensor(dtype, t) for t in inputs), tuple(_tensor(dtype, t) for t in outputs),
+        f"aten::{op}",
+        tuple(_tensor(dtype, t) for t in inputs),
+        tuple(_tensor(dtype, t) for t in outputs),
         tuple(tuple(arg) if isinstance(arg, list) else arg for arg in args),
-    )  # fmt: skip
+    )
 
 
 def _tensor(dtype: str, tensor: Any) -> TensorSpec:

@@ -147,10 +147,12 @@ def environment(job: Job) -> None:
     """The machine, its software, and what a first context takes: ``environment.json``, ``nvidia-smi.txt``."""
     versions = {found.metadata["Name"]: found.version for found in importlib.metadata.distributions()}
     facts = {
-        "placer": placer.__version__, "python": platform.python_version(), "fingerprint": machine.fingerprint(),
+        "placer": placer.__version__,
+        "python": platform.python_version(),
+        "fingerprint": machine.fingerprint(),
         "packages": {name: versions.get(name, "not installed") for name in PACKAGES},
         "torch": {"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip},
-    }  # fmt: skip
+    }
     job.write("environment.json", facts)
     try:  # a device or a driver that hangs costs these numbers, not the run
         known = json.loads(run_limited([sys.executable, "-c", CONTEXT, job.device], seconds=max(job.left, 1.0)))
@@ -225,10 +227,18 @@ def measure_cells(
 ) -> None:
     """Measure these networks on a visit until the time is used, predicted before the first; what is known is kept."""
     validate(
-        job.networks(some), own_profile(job), (device,), progress=job.say, output=job.folder / MEASUREMENTS,
-        rounds=3, time_limit_per_cell=0.2, visits=visit + 1, first_visit=visit,
-        deadline=job.deadline if deadline is None else deadline, isolated=False,
-    )  # fmt: skip
+        job.networks(some),
+        own_profile(job),
+        (device,),
+        progress=job.say,
+        output=job.folder / MEASUREMENTS,
+        rounds=3,
+        time_limit_per_cell=0.2,
+        visits=visit + 1,
+        first_visit=visit,
+        deadline=job.deadline if deadline is None else deadline,
+        isolated=False,
+    )
 
 
 def own_profile(job: Job) -> Profile:
@@ -278,9 +288,13 @@ def recorded(device: str, call: Call) -> dict[str, Any]:
         for event in run.events
     ]
     return {
-        "seconds": run.seconds, "kernels_shown": recording.kind_shown() == torch.device(device).type,
-        "launches": run.launches, "lost": 0, "fields": ["op", "kernels", "device_us", "host_us"], "ops": ops,
-    }  # fmt: skip
+        "seconds": run.seconds,
+        "kernels_shown": recording.kind_shown() == torch.device(device).type,
+        "launches": run.launches,
+        "lost": 0,
+        "fields": ["op", "kernels", "device_us", "host_us"],
+        "ops": ops,
+    }
 
 
 def single_ops(job: Job) -> None:
@@ -393,10 +407,20 @@ def run_parts(job: Job, parts: Mapping[Callable[[Job], None], float] = PARTS) ->
 def run_part(name: str, job: Job, seconds: float) -> str | None:
     """Run one part in a process of its own; None where it ended in order, else what went wrong."""
     command = [
-        sys.executable, "-W", "default", __file__, "--part", name, "--folder",
-        str(job.folder), "--device", job.device, "--seconds", f"{seconds:.2f}",
+        sys.executable,
+        "-W",
+        "default",
+        __file__,
+        "--part",
+        name,
+        "--folder",
+        str(job.folder),
+        "--device",
+        job.device,
+        "--seconds",
+        f"{seconds:.2f}",
         *(text for network in job.only for text in ("--only", network)),
-    ]  # fmt: skip
+    ]
     limit = min(STARTING + seconds + GRACE, job.left)
     try:
         run_limited(command, seconds=limit, log=job.folder / f"{name}.log")

@@ -29,6 +29,4 @@ class Conv1dRegressor(nn.Module):
         return self.head(x)
 
 
-ENTRIES = (
-    Entry("conv1d_regressor", "conv1d", Conv1dRegressor, randn(84), (16, 512, 1024, 4096), suites=QUICK),
-)
+ENTRIES = (Entry("conv1d_regressor", "conv1d", Conv1dRegressor, randn(84), (16, 512, 1024, 4096), suites=QUICK),)

@@ -13,9 +13,12 @@ from placer.calibration.suite.entry import QUICK, Entry, binary, cross_entropy, 
 
 
 def mlp(
-    sizes: Sequence[int], activation: Callable[[], nn.Module] = nn.ReLU, *,
-    norm: Callable[[int], nn.Module] | None = None, dropout: float = 0.0,
-) -> nn.Sequential:  # fmt: skip
+    sizes: Sequence[int],
+    activation: Callable[[], nn.Module] = nn.ReLU,
+    *,
+    norm: Callable[[int], nn.Module] | None = None,
+    dropout: float = 0.0,
+) -> nn.Sequential:
     """Linear layers of these sizes with an optional norm, the activation and dropout between them."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes[:-1]):
@@ -88,9 +91,16 @@ def actor_critic(output: tuple[Tensor, Tensor]) -> Tensor:
 def nature_features() -> nn.Sequential:
     """The convolutional body of DQN on Atari: screens (batch, 4, 84, 84) to 512 features."""
     return nn.Sequential(
-        nn.Conv2d(4, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(), nn.Conv2d(64, 64, 3), nn.ReLU(),
-        nn.Flatten(), nn.Linear(3136, 512), nn.ReLU(),
-    )  # fmt: skip
+        nn.Conv2d(4, 32, 8, 4),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 4, 2),
+        nn.ReLU(),
+        nn.Conv2d(64, 64, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(3136, 512),
+        nn.ReLU(),
+    )
 
 
 class NatureCnn(nn.Module):
@@ -215,61 +225,111 @@ PERCEPTRONS = (
     Entry("mlp_tiny_sgd", "mlp", lambda: mlp((4, 8, 1)), randn(4), (1, 128, 8192), optimizer="sgd", loss=mean_squared),
     Entry("mlp_tabular", "mlp", lambda: mlp((84, 128, 64, 10)), randn(84), (32, 512, 4096), loss=cross_entropy),
     Entry(
-        "mlp_batchnorm", "mlp", lambda: mlp((64, 256, 256, 128, 2), norm=nn.BatchNorm1d), randn(64), (64, 1024),
-        optimizer="adamw", loss=cross_entropy,
+        "mlp_batchnorm",
+        "mlp",
+        lambda: mlp((64, 256, 256, 128, 2), norm=nn.BatchNorm1d),
+        randn(64),
+        (64, 1024),
+        optimizer="adamw",
+        loss=cross_entropy,
     ),
     Entry(
-        "mlp_dropout", "mlp", lambda: mlp((200, 400, 400, 400, 1), nn.SiLU, dropout=0.3), randn(200), (32, 512, 2048),
-        optimizer="rmsprop", loss=binary,
+        "mlp_dropout",
+        "mlp",
+        lambda: mlp((200, 400, 400, 400, 1), nn.SiLU, dropout=0.3),
+        randn(200),
+        (32, 512, 2048),
+        optimizer="rmsprop",
+        loss=binary,
     ),
     Entry("mlp_deep_narrow", "mlp", lambda: mlp((16, *[32] * 20, 1), nn.ELU), randn(16), (16, 1024), loss=mean_squared),
     Entry(
-        "mlp_residual", "mlp",
+        "mlp_residual",
+        "mlp",
         lambda: nn.Sequential(nn.Linear(100, 192), *[Residual(192, 384) for _ in range(4)], nn.Linear(192, 1)),
-        randn(100), (32, 256, 1024), optimizer="adamw", loss=mean_squared,
+        randn(100),
+        (32, 256, 1024),
+        optimizer="adamw",
+        loss=mean_squared,
     ),
     Entry("mlp_wide", "mlp", lambda: mlp((512, 2048, 2048, 10)), randn(512), (16, 256), loss=cross_entropy),
     Entry(
-        "mlp_huge_sgd", "mlp", lambda: mlp((1024, 4096, 4096, 1024), nn.GELU), randn(1024), (8, 128), optimizer="sgd",
+        "mlp_huge_sgd",
+        "mlp",
+        lambda: mlp((1024, 4096, 4096, 1024), nn.GELU),
+        randn(1024),
+        (8, 128),
+        optimizer="sgd",
     ),
-)  # fmt: skip
+)
 TABLES = (
     Entry(
-        "tabnet", "tabular", lambda: tabnet(54, 7), randn(54), (128, 1024), loss=sparse_cross_entropy,
+        "tabnet",
+        "tabular",
+        lambda: tabnet(54, 7),
+        randn(54),
+        (128, 1024),
+        loss=sparse_cross_entropy,
         needs=("pytorch_tabnet",),
     ),
     Entry(
-        "feature_token_transformer", "tabular", FeatureTokenTransformer, randn(20), (16, 256), optimizer="adamw",
+        "feature_token_transformer",
+        "tabular",
+        FeatureTokenTransformer,
+        randn(20),
+        (16, 256),
+        optimizer="adamw",
         loss=binary,
     ),
-)  # fmt: skip
+)
 POLICIES = (
     Entry("actor_critic", "policy", ActorCritic, randn(8), (1, 64, 256), loss=actor_critic, suites=QUICK),
     Entry("dqn_vector", "policy", lambda: mlp((4, 120, 84, 2)), randn(4), (1, 128), loss=mean_squared),
     Entry(
-        "dqn_atari", "policy", NatureCnn, lambda n: torch.randint(0, 256, (n, 4, 84, 84), dtype=torch.uint8), (1, 32),
+        "dqn_atari",
+        "policy",
+        NatureCnn,
+        lambda n: torch.randint(0, 256, (n, 4, 84, 84), dtype=torch.uint8),
+        (1, 32),
         loss=mean_squared,
     ),
     Entry("twin_critic", "policy", TwinCritic, lambda n: (torch.randn(n, 17), torch.randn(n, 6)), (1, 256)),
-)  # fmt: skip
+)
 RECOMMENDERS = (
     Entry(
-        "dlrm_like", "recommender", Dlrm, lambda n: (torch.randn(n, 13), _ids(n, 2000, 8, 4)), (32, 1024),
-        optimizer="sgd", loss=binary,
+        "dlrm_like",
+        "recommender",
+        Dlrm,
+        lambda n: (torch.randn(n, 13), _ids(n, 2000, 8, 4)),
+        (32, 1024),
+        optimizer="sgd",
+        loss=binary,
     ),
     Entry(
-        "neural_collaborative_filtering", "recommender", NeuralCollaborative,
-        lambda n: (_ids(n, 6000), _ids(n, 4000)), (64, 1024), loss=mean_squared,
+        "neural_collaborative_filtering",
+        "recommender",
+        NeuralCollaborative,
+        lambda n: (_ids(n, 6000), _ids(n, 4000)),
+        (64, 1024),
+        loss=mean_squared,
     ),
     Entry(
-        "entity_embeddings", "recommender", EntityEmbeddings, lambda n: (torch.randn(n, 10), _ids(n, 50, 6)),
-        (64, 1024), loss=mean_squared,
+        "entity_embeddings",
+        "recommender",
+        EntityEmbeddings,
+        lambda n: (torch.randn(n, 10), _ids(n, 50, 6)),
+        (64, 1024),
+        loss=mean_squared,
     ),
-)  # fmt: skip
+)
 AUTOENCODERS = (
     Entry("vae", "autoencoder", Variational, randn(784), (1, 128, 1024), loss=variational),
     Entry(
-        "dense_autoencoder", "autoencoder", lambda: mlp((30, 24, 12, 6, 12, 24, 30), nn.LeakyReLU), randn(30),
-        (16, 256, 4096), loss=mean_squared,
+        "dense_autoencoder",
+        "autoencoder",
+        lambda: mlp((30, 24, 12, 6, 12, 24, 30), nn.LeakyReLU),
+        randn(30),
+        (16, 256, 4096),
+        loss=mean_squared,
     ),
-)  # fmt: skip
+)

@@ -67,21 +67,43 @@ def gin_classifier(*, size_from_batch: bool = False) -> nn.Module:
 _PYG = ("torch_geometric",)
 ENTRIES = (
     Entry(
-        "gcn", "graph", lambda: gnn("GCN"), nodes, (100, 3000), loss=cross_entropy, needs=_PYG,
+        "gcn",
+        "graph",
+        lambda: gnn("GCN"),
+        nodes,
+        (100, 3000),
+        loss=cross_entropy,
+        needs=_PYG,
         suites=QUICK,
     ),
     Entry(
-        "gat", "graph", lambda: gnn("GAT", heads=4, add_self_loops=False), nodes, (100, 3000), loss=cross_entropy,
+        "gat",
+        "graph",
+        lambda: gnn("GAT", heads=4, add_self_loops=False),
+        nodes,
+        (100, 3000),
+        loss=cross_entropy,
         needs=_PYG,
     ),
     Entry(
         # Adding self-loops first removes those there are: how many edges remain depends on the graph.
-        "gat_self_loops", "graph", lambda: gnn("GAT", heads=4), nodes, (100, 3000), loss=cross_entropy, needs=_PYG,
+        "gat_self_loops",
+        "graph",
+        lambda: gnn("GAT", heads=4),
+        nodes,
+        (100, 3000),
+        loss=cross_entropy,
+        needs=_PYG,
     ),
     Entry("graphsage", "graph", lambda: gnn("GraphSAGE"), nodes, (100, 3000), loss=cross_entropy, needs=_PYG),
     Entry("gin", "graph", gin_classifier, graphs, (4, 64), loss=cross_entropy, needs=_PYG),
     Entry(
-        "gin_size_from_batch", "graph", lambda: gin_classifier(size_from_batch=True), graphs, (4, 64),
-        loss=cross_entropy, needs=_PYG,
+        "gin_size_from_batch",
+        "graph",
+        lambda: gin_classifier(size_from_batch=True),
+        graphs,
+        (4, 64),
+        loss=cross_entropy,
+        needs=_PYG,
     ),
-)  # fmt: skip
+)

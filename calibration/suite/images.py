@@ -25,10 +25,19 @@ from placer.calibration.suite.entry import (
 def lenet() -> nn.Module:
     """LeNet-5 over 28 x 28 images."""
     return nn.Sequential(
-        nn.Conv2d(1, 6, 5, padding=2), nn.Tanh(), nn.AvgPool2d(2),
-        nn.Conv2d(6, 16, 5), nn.Tanh(), nn.AvgPool2d(2),
-        nn.Flatten(), nn.Linear(400, 120), nn.Tanh(), nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, 10),
-    )  # fmt: skip
+        nn.Conv2d(1, 6, 5, padding=2),
+        nn.Tanh(),
+        nn.AvgPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.Tanh(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(400, 120),
+        nn.Tanh(),
+        nn.Linear(120, 84),
+        nn.Tanh(),
+        nn.Linear(84, 10),
+    )
 
 
 class MnistNet(nn.Module):
@@ -70,10 +79,15 @@ class Separable(nn.Module):
         super().__init__()
         hidden = inputs * 4
         self.inner = nn.Sequential(
-            nn.Conv2d(inputs, hidden, 1, bias=False), nn.BatchNorm2d(hidden), nn.ReLU6(),
-            nn.Conv2d(hidden, hidden, 3, stride, 1, groups=hidden, bias=False), nn.BatchNorm2d(hidden), nn.ReLU6(),
-            nn.Conv2d(hidden, outputs, 1, bias=False), nn.BatchNorm2d(outputs),
-        )  # fmt: skip
+            nn.Conv2d(inputs, hidden, 1, bias=False),
+            nn.BatchNorm2d(hidden),
+            nn.ReLU6(),
+            nn.Conv2d(hidden, hidden, 3, stride, 1, groups=hidden, bias=False),
+            nn.BatchNorm2d(hidden),
+            nn.ReLU6(),
+            nn.Conv2d(hidden, outputs, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
         self.skip = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
@@ -95,9 +109,14 @@ def mobilenet() -> nn.Module:
 def resnet(depths: list[int], widths: list[int], layer: str, *, early: bool = False) -> nn.Module:
     """A ResNet classifier of transformers; ``early``: it halves the image as its paper does."""
     return of_transformers(
-        "ResNetForImageClassification", "ResNetConfig", depths=depths, hidden_sizes=widths, layer_type=layer,
-        num_labels=1000, downsample_in_bottleneck=early,
-    )  # fmt: skip
+        "ResNetForImageClassification",
+        "ResNetConfig",
+        depths=depths,
+        hidden_sizes=widths,
+        layer_type=layer,
+        num_labels=1000,
+        downsample_in_bottleneck=early,
+    )
 
 
 def pixel_values(size: int) -> Callable[[int], dict[str, Tensor]]:
@@ -108,9 +127,13 @@ def pixel_values(size: int) -> Callable[[int], dict[str, Tensor]]:
 def double_conv(inputs: int, outputs: int) -> nn.Sequential:
     """The repeated unit of a U-Net."""
     return nn.Sequential(
-        nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True),
-        nn.Conv2d(outputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True),
-    )  # fmt: skip
+        nn.Conv2d(inputs, outputs, 3, padding=1),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(outputs, outputs, 3, padding=1),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(inplace=True),
+    )
 
 
 class UNet(nn.Module):
@@ -139,10 +162,19 @@ class UNet(nn.Module):
 def conv_autoencoder() -> nn.Module:
     """Strided convolutions down, transposed ones up, over 28 x 28 images."""
     return nn.Sequential(
-        nn.Conv2d(1, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU(), nn.Conv2d(32, 64, 7), nn.ReLU(),
-        nn.ConvTranspose2d(64, 32, 7), nn.ReLU(), nn.ConvTranspose2d(32, 16, 3, 2, 1, 1), nn.ReLU(),
-        nn.ConvTranspose2d(16, 1, 3, 2, 1, 1), nn.Sigmoid(),
-    )  # fmt: skip
+        nn.Conv2d(1, 16, 3, 2, 1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, 2, 1),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 7),
+        nn.ReLU(),
+        nn.ConvTranspose2d(64, 32, 7),
+        nn.ReLU(),
+        nn.ConvTranspose2d(32, 16, 3, 2, 1, 1),
+        nn.ReLU(),
+        nn.ConvTranspose2d(16, 1, 3, 2, 1, 1),
+        nn.Sigmoid(),
+    )
 
 
 class GatedDilated(nn.Module):
@@ -193,20 +225,31 @@ def temporal_network() -> nn.Module:
 def dcgan_generator(latent: int = 64, width: int = 16) -> nn.Module:
     """(batch, latent, 1, 1) to images (batch, 3, 32, 32), by transposed convolutions."""
     return nn.Sequential(
-        nn.ConvTranspose2d(latent, 4 * width, 4, 1, 0, bias=False), nn.BatchNorm2d(4 * width), nn.ReLU(True),
-        nn.ConvTranspose2d(4 * width, 2 * width, 4, 2, 1, bias=False), nn.BatchNorm2d(2 * width), nn.ReLU(True),
-        nn.ConvTranspose2d(2 * width, width, 4, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(True),
-        nn.ConvTranspose2d(width, 3, 4, 2, 1, bias=False), nn.Tanh(),
-    )  # fmt: skip
+        nn.ConvTranspose2d(latent, 4 * width, 4, 1, 0, bias=False),
+        nn.BatchNorm2d(4 * width),
+        nn.ReLU(True),
+        nn.ConvTranspose2d(4 * width, 2 * width, 4, 2, 1, bias=False),
+        nn.BatchNorm2d(2 * width),
+        nn.ReLU(True),
+        nn.ConvTranspose2d(2 * width, width, 4, 2, 1, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(True),
+        nn.ConvTranspose2d(width, 3, 4, 2, 1, bias=False),
+        nn.Tanh(),
+    )
 
 
 def dcgan_discriminator(width: int = 16) -> nn.Module:
     """Images (batch, 3, 32, 32) to one logit each."""
     return nn.Sequential(
-        nn.Conv2d(3, width, 4, 2, 1, bias=False), nn.LeakyReLU(0.2, inplace=True),
-        nn.Conv2d(width, 2 * width, 4, 2, 1, bias=False), nn.BatchNorm2d(2 * width), nn.LeakyReLU(0.2, inplace=True),
-        nn.Conv2d(2 * width, 1, 8, 1, 0, bias=False), nn.Flatten(),
-    )  # fmt: skip
+        nn.Conv2d(3, width, 4, 2, 1, bias=False),
+        nn.LeakyReLU(0.2, inplace=True),
+        nn.Conv2d(width, 2 * width, 4, 2, 1, bias=False),
+        nn.BatchNorm2d(2 * width),
+        nn.LeakyReLU(0.2, inplace=True),
+        nn.Conv2d(2 * width, 1, 8, 1, 0, bias=False),
+        nn.Flatten(),
+    )
 
 
 class Denoiser(nn.Module):
@@ -236,35 +279,67 @@ _HF = ("transformers",)
 CONVOLUTIONAL = (
     Entry("lenet", "cnn", lenet, randn(1, 28, 28), (16, 128, 1024), optimizer="sgd", loss=cross_entropy),
     Entry(
-        "mnist_convnet", "cnn", MnistNet, randn(1, 28, 28), (1, 16, 64), optimizer="adadelta",
-        loss=negative_log_likelihood, suites=QUICK,
+        "mnist_convnet",
+        "cnn",
+        MnistNet,
+        randn(1, 28, 28),
+        (1, 16, 64),
+        optimizer="adadelta",
+        loss=negative_log_likelihood,
+        suites=QUICK,
     ),
     Entry("vgg_small", "cnn", vgg_small, randn(3, 32, 32), (2, 16), loss=cross_entropy),
     Entry("mobilenet_like", "cnn", mobilenet, randn(3, 96, 96), (1, 8), optimizer="sgd", loss=cross_entropy),
     Entry(
-        "resnet18", "cnn", lambda: resnet([2, 2, 2, 2], [64, 128, 256, 512], "basic"), pixel_values(64), (1, 8),
-        optimizer="sgd", loss=label_loss, needs=_HF, suites=QUICK,
+        "resnet18",
+        "cnn",
+        lambda: resnet([2, 2, 2, 2], [64, 128, 256, 512], "basic"),
+        pixel_values(64),
+        (1, 8),
+        optimizer="sgd",
+        loss=label_loss,
+        needs=_HF,
+        suites=QUICK,
     ),
     Entry(
-        "resnet50", "cnn", lambda: resnet([3, 4, 6, 3], [256, 512, 1024, 2048], "bottleneck"), pixel_values(96), (1, 4),
-        optimizer="sgd", loss=label_loss, needs=_HF,
+        "resnet50",
+        "cnn",
+        lambda: resnet([3, 4, 6, 3], [256, 512, 1024, 2048], "bottleneck"),
+        pixel_values(96),
+        (1, 4),
+        optimizer="sgd",
+        loss=label_loss,
+        needs=_HF,
     ),
     Entry("unet_small", "cnn", UNet, randn(1, 64, 64), (1, 8), loss=binary),
     Entry("conv_autoencoder", "cnn", conv_autoencoder, randn(1, 28, 28), (8, 64), loss=mean_squared),
     Entry("wavenet_like", "cnn", GatedDilated, randn(1, 512), (1, 16), loss=mean_squared),
     Entry(
-        "temporal_convolutional", "cnn", temporal_network, randn(9, 128), (4, 64),
+        "temporal_convolutional",
+        "cnn",
+        temporal_network,
+        randn(9, 128),
+        (4, 64),
         loss=cross_entropy,
     ),
-)  # fmt: skip
+)
 GENERATIVE = (
     Entry("dcgan_generator", "generative", dcgan_generator, randn(64, 1, 1), (2, 32)),
     Entry(
-        "dcgan_discriminator", "generative", dcgan_discriminator, randn(3, 32, 32), (2, 64),
+        "dcgan_discriminator",
+        "generative",
+        dcgan_discriminator,
+        randn(3, 32, 32),
+        (2, 64),
         loss=binary,
     ),
     Entry(
-        "diffusion_denoiser", "generative", Denoiser, lambda n: (torch.randn(n, 3, 32, 32), torch.rand(n)), (1, 16),
-        optimizer="adamw", loss=mean_squared,
+        "diffusion_denoiser",
+        "generative",
+        Denoiser,
+        lambda n: (torch.randn(n, 3, 32, 32), torch.rand(n)),
+        (1, 16),
+        optimizer="adamw",
+        loss=mean_squared,
     ),
-)  # fmt: skip
+)

@@ -29,10 +29,12 @@ TRAINER: dict[str, Any] = {
 def rollouts() -> Job:
     """A small policy acts in eight environments for 2,048 steps, then learns from large batches of what it saw."""
     policy = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 4))
-    return Job([
-        Part("acting", policy, (8, 8), count=2048, mode="infer"),
-        Part("learning", policy, (4096, 8), count=40, mode="train"),
-    ])  # fmt: skip
+    return Job(
+        [
+            Part("acting", policy, (8, 8), count=2048, mode="infer"),
+            Part("learning", policy, (4096, 8), count=40, mode="train"),
+        ]
+    )
 
 
 @dataclass(frozen=True)
@@ -187,9 +189,18 @@ def lightning(training_rows: int = 3200, validation_rows: int = 1280) -> Built:
         def __init__(self) -> None:
             super().__init__()
             self.net = nn.Sequential(
-                nn.Conv2d(1, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.MaxPool2d(2),
-                nn.Flatten(), nn.Linear(800, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10),
-            )  # fmt: skip
+                nn.Conv2d(1, 16, 3),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Conv2d(16, 32, 3),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Flatten(),
+                nn.Linear(800, 128),
+                nn.ReLU(),
+                nn.Dropout(0.2),
+                nn.Linear(128, 10),
+            )
 
         def training_step(self, batch: Any, batch_idx: int) -> Tensor:
             pixels, digit = batch
@@ -217,9 +228,13 @@ def lightning(training_rows: int = 3200, validation_rows: int = 1280) -> Built:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trainer = L.Trainer(
-                accelerator="cpu", logger=False, enable_checkpointing=False, enable_model_summary=False,
-                callbacks=[epochs], **LIGHTNING,
-            )  # fmt: skip
+                accelerator="cpu",
+                logger=False,
+                enable_checkpointing=False,
+                enable_model_summary=False,
+                callbacks=[epochs],
+                **LIGHTNING,
+            )
             trainer.fit(module, training, validation)
         return clock.seconds
 
@@ -237,9 +252,13 @@ def trainer(training_rows: int = 384, evaluation_rows: int = 192) -> Built:
     from placer.integrations import transformers as integration
 
     config = BertConfig(
-        vocab_size=2000, hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512,
+        vocab_size=2000,
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=512,
         max_position_embeddings=64,
-    )  # fmt: skip
+    )
     model = BertForSequenceClassification(config)
 
     def texts(rows: int) -> list[dict[str, Any]]:
@@ -254,9 +273,14 @@ def trainer(training_rows: int = 384, evaluation_rows: int = 192) -> Built:
         epochs.on_epoch_begin, epochs.on_evaluate = clock.start, clock.stop
         with tempfile.TemporaryDirectory() as folder:
             arguments = TrainingArguments(
-                folder, use_cpu=True, save_strategy="no", logging_strategy="no", report_to=[], disable_tqdm=True,
+                folder,
+                use_cpu=True,
+                save_strategy="no",
+                logging_strategy="no",
+                report_to=[],
+                disable_tqdm=True,
                 **TRAINER,
-            )  # fmt: skip
+            )
             Trainer(model, arguments, train_dataset=training, eval_dataset=evaluation, callbacks=[epochs]).train()
         return clock.seconds
 

@@ -139,9 +139,16 @@ def row(judged: Judged) -> tuple[str, ...]:
     account, hardware = judged.account, judged.hardware + " *" * bool(judged.account.assumed)
     interval = f"{_times(judged.low)} to {_times(judged.high)}"
     return (
-        account.id, judged.point.at, hardware, _times(judged.reported), _times(judged.ratio), interval, judged.won,
-        judged.said, judged.verdict,
-    )  # fmt: skip
+        account.id,
+        judged.point.at,
+        hardware,
+        _times(judged.reported),
+        _times(judged.ratio),
+        interval,
+        judged.won,
+        judged.said,
+        judged.verdict,
+    )
 
 
 def summary(judged: Sequence[Judged]) -> Iterator[str]:

@@ -45,13 +45,19 @@ def cells_of(entry: Entry, places: Sequence[tuple[str, int]]) -> list[Cell]:
     """The empty cells of a network at these (device, CPU threads)."""
     return [
         Cell(
-            entry.name, entry.family, batch, mode, device, threads,
-            optimizer=entry.optimizer if mode == "train" else "", traceable=entry.traceable,
+            entry.name,
+            entry.family,
+            batch,
+            mode,
+            device,
+            threads,
+            optimizer=entry.optimizer if mode == "train" else "",
+            traceable=entry.traceable,
         )
         for device, threads in places
         for mode in entry.modes
         for batch in entry.batches
-    ]  # fmt: skip
+    ]
 
 
 def build_model(entry: Entry) -> nn.Module:
@@ -68,9 +74,14 @@ def cell_workload(entry: Entry, model: nn.Module, cell: Cell, data: Data) -> Wor
         example = entry.example(cell.batch)
     model.train(cell.mode == "train")
     return make_workload(
-        model, batch=example, mode=cell.mode, loss=entry.loss, optimizer=entry.optimizer, data=data,
+        model,
+        batch=example,
+        mode=cell.mode,
+        loss=entry.loss,
+        optimizer=entry.optimizer,
+        data=data,
         autocast=entry.autocast,
-    )  # fmt: skip
+    )
 
 
 def one_line(error: Exception) -> str:
@@ -158,19 +169,34 @@ def _with_prediction(cell: Cell, traced: Traced, trace_seconds: float, profile: 
     flops = sum(item.flops for item in work)
     roofline = sum(_roofline(item, fit) for item in work)
     return replace(
-        cell, predicted=prediction.step_seconds, low=prediction.low, high=prediction.high, coverage=prediction.coverage,
-        flops=flops, one_time_seconds=prediction.one_time_seconds, decision_seconds=seconds, prediction_error=None,
+        cell,
+        predicted=prediction.step_seconds,
+        low=prediction.low,
+        high=prediction.high,
+        coverage=prediction.coverage,
+        flops=flops,
+        one_time_seconds=prediction.one_time_seconds,
+        decision_seconds=seconds,
+        prediction_error=None,
         baselines={**cell.baselines, "flops": flops / fit.rates["flops/float32"], "roofline": roofline},
-    )  # fmt: skip
+    )
 
 
 def unpredicted(cell: Cell, reason: str) -> Cell:
     """The cell without a prediction, and why."""
     measured = {name: seconds for name, seconds in cell.baselines.items() if name == "isolated_sum"}
     return replace(
-        cell, predicted=None, low=None, high=None, coverage=None, flops=None, one_time_seconds=None,
-        decision_seconds=None, baselines=measured, prediction_error=reason,
-    )  # fmt: skip
+        cell,
+        predicted=None,
+        low=None,
+        high=None,
+        coverage=None,
+        flops=None,
+        one_time_seconds=None,
+        decision_seconds=None,
+        baselines=measured,
+        prediction_error=reason,
+    )
 
 
 def measured_cells(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) -> list[Cell]:

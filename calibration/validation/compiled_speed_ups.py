@@ -57,9 +57,12 @@ class SpeedUp:
 
 
 def validate_compiled(
-    *, profile: Profile | None = None, steps: int | None = None, output: Path | None = None,
+    *,
+    profile: Profile | None = None,
+    steps: int | None = None,
+    output: Path | None = None,
     say: Callable[[str], Any] = lambda _: None,
-) -> int:  # fmt: skip
+) -> int:
     """Price up to ``steps`` published pairs (None: all), print the tables, write a record.
 
     ``profile`` is that of the CPU that drives the GPUs; None: the usual host of published measurements. The exit code
@@ -71,9 +74,11 @@ def validate_compiled(
 
 
 def speed_ups(
-    pairs: Sequence[PublishedStep], cpu: Profile | None, say: Callable[[str], Any] = lambda _: None,
+    pairs: Sequence[PublishedStep],
+    cpu: Profile | None,
+    say: Callable[[str], Any] = lambda _: None,
     traced: Callable[[PublishedStep], Trace] = lambda step: trace_step(step, compiled=True),
-) -> Iterator[SpeedUp]:  # fmt: skip
+) -> Iterator[SpeedUp]:
     """Each pair that can be built, priced. Those that cannot are counted by reason in the last lines said."""
     return price_each(pairs, lambda step: priced(step, traced(step), cpu), "pairs", say)
 
@@ -87,10 +92,21 @@ def priced(step: PublishedStep, trace: Trace, cpu: Profile | None) -> SpeedUp:
         eager = predict(replace(trace, compiled=None), profile, devices=[device], data=step.data)[device]
         compiled = predict(trace, profile, devices=[device], data=step.data)[device]
     return SpeedUp(
-        step.gpu, step.torch or "unknown", step.network, step.family, step.mode, step.batch, looked_at(step.network),
-        step.seconds, step.compiled_seconds, eager.step_seconds, compiled.step_seconds, compiled.low, compiled.high,
+        step.gpu,
+        step.torch or "unknown",
+        step.network,
+        step.family,
+        step.mode,
+        step.batch,
+        looked_at(step.network),
+        step.seconds,
+        step.compiled_seconds,
+        eager.step_seconds,
+        compiled.step_seconds,
+        compiled.low,
+        compiled.high,
         compiled.priced.compilation is not None,
-    )  # fmt: skip
+    )
 
 
 def looked_at(network: str) -> bool:
@@ -131,8 +147,13 @@ def _figures(group: Sequence[SpeedUp]) -> Iterator[str]:
 PAIRS = Comparison(
     "pairs",
     (
-        "published speed-up", "predicted", "predicted / published: median", "5–95 %", f"within {RIGHT}x",
-        "compiled step: median error", "in interval",
+        "published speed-up",
+        "predicted",
+        "predicted / published: median",
+        "5–95 %",
+        f"within {RIGHT}x",
+        "compiled step: median error",
+        "in interval",
     ),
     _figures,
-)  # fmt: skip
+)

@@ -47,9 +47,14 @@ def held_out_entries(*, of_each: int = OF_EACH_KIND, as_calibration: int = AS_CA
     for number in range(as_calibration):
         probe: Probe = PROPOSERS["network"][0](Random(f"as calibration {number}"), LIMIT)
         entry = _entry(
-            f"generated_{number}", "generated", probe.build, probe.example, train=probe.mode == "train",
-            optimizer=probe.optimizer or "adam", loss=probe.loss,
-        )  # fmt: skip
+            f"generated_{number}",
+            "generated",
+            probe.build,
+            probe.example,
+            train=probe.mode == "train",
+            optimizer=probe.optimizer or "adam",
+            loss=probe.loss,
+        )
         found.append(entry)
     return found
 
@@ -60,14 +65,26 @@ def networks_of(suite: str) -> list[Entry]:
 
 
 def _entry(
-    name: str, family: str, build: Callable[[], nn.Module], example: Callable[[], Any], *, train: bool,
-    optimizer: str = "adam", loss: Callable[[Any], Any] | None = None,
-) -> Entry:  # fmt: skip
+    name: str,
+    family: str,
+    build: Callable[[], nn.Module],
+    example: Callable[[], Any],
+    *,
+    train: bool,
+    optimizer: str = "adam",
+    loss: Callable[[Any], Any] | None = None,
+) -> Entry:
     shape = next(t.shape for t in example() if isinstance(t, Tensor))
     return Entry(
-        name, family, build, lambda _: example(), (shape[0] if shape else 1,), ("train" if train else "infer",),
-        optimizer=optimizer, loss=loss,
-    )  # fmt: skip
+        name,
+        family,
+        build,
+        lambda _: example(),
+        (shape[0] if shape else 1,),
+        ("train" if train else "infer",),
+        optimizer=optimizer,
+        loss=loss,
+    )
 
 
 class _Recurrent(nn.Module):
@@ -91,9 +108,7 @@ def recurrent(random: Random) -> Drawn:
     while batch * length * layers * (1 + both) * (width + 2 * hidden) * hidden > 3e8:
         batch, hidden = max(batch // 2, 1), max(hidden // 2, 8)
     return (
-        lambda: _Recurrent(
-            kind(width, hidden, num_layers=layers, bidirectional=both, batch_first=True), out, last
-        ),
+        lambda: _Recurrent(kind(width, hidden, num_layers=layers, bidirectional=both, batch_first=True), out, last),
         lambda: (torch.randn(batch, length, width),),
     )
 
@@ -166,12 +181,21 @@ def perceptron(random: Random) -> Drawn:
 
 
 _ARITHMETIC: tuple[Callable[[Tensor, Tensor, Tensor], Tensor], ...] = (
-    lambda x, w, y: x * w, lambda x, w, y: x + y, lambda x, w, y: torch.tanh(x), lambda x, w, y: x - 0.5 * y,
-    lambda x, w, y: torch.sigmoid(x) * y, lambda x, w, y: x / (y.abs() + 1.0), lambda x, w, y: torch.sin(x),
-    lambda x, w, y: torch.where(x > 0, x, y), lambda x, w, y: (x * x + y * y + 1e-3).sqrt(),
-    lambda x, w, y: torch.clamp(x, -2, 2), lambda x, w, y: x - x.mean(0), lambda x, w, y: F.softplus(x) - w,
-    lambda x, w, y: torch.cat([x[:, 1:], y[:, :1]], -1), lambda x, w, y: torch.exp(-x.abs()),
-)  # fmt: skip
+    lambda x, w, y: x * w,
+    lambda x, w, y: x + y,
+    lambda x, w, y: torch.tanh(x),
+    lambda x, w, y: x - 0.5 * y,
+    lambda x, w, y: torch.sigmoid(x) * y,
+    lambda x, w, y: x / (y.abs() + 1.0),
+    lambda x, w, y: torch.sin(x),
+    lambda x, w, y: torch.where(x > 0, x, y),
+    lambda x, w, y: (x * x + y * y + 1e-3).sqrt(),
+    lambda x, w, y: torch.clamp(x, -2, 2),
+    lambda x, w, y: x - x.mean(0),
+    lambda x, w, y: F.softplus(x) - w,
+    lambda x, w, y: torch.cat([x[:, 1:], y[:, :1]], -1),
+    lambda x, w, y: torch.exp(-x.abs()),
+)
 #: Those with a weight.
 _WEIGHED = {0, 11}
 

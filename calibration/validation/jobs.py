@@ -45,9 +45,13 @@ class JobRow:
 
 
 def validate_jobs(
-    *, profile: Profile | None = None, output: Path | None = None, say: Callable[[str], Any] = lambda _: None,
-    names: Sequence[str] = tuple(JOBS), runs: int = RUNS,
-) -> int:  # fmt: skip
+    *,
+    profile: Profile | None = None,
+    output: Path | None = None,
+    say: Callable[[str], Any] = lambda _: None,
+    names: Sequence[str] = tuple(JOBS),
+    runs: int = RUNS,
+) -> int:
     """Predict and run every job whose library is installed, print the table; returns the exit code.
 
     ``profile`` None: this machine's. ``output`` gets the table as Markdown. The exit code is 1 if no job can be run.
@@ -78,9 +82,13 @@ def cells(row: JobRow) -> tuple[str, ...]:
     parts = ", ".join(f"{part.count:,g} × {part.name}" for part in row.job.job.parts)
     low, high = format_seconds(row.predicted.low), format_seconds(row.predicted.high)
     return (
-        row.job.name, parts, format_seconds(row.predicted.step_seconds), f"{low} to {high}",
-        format_seconds(row.measured), f"{row.ratio:.2f}",
-    )  # fmt: skip
+        row.job.name,
+        parts,
+        format_seconds(row.predicted.step_seconds),
+        f"{low} to {high}",
+        format_seconds(row.measured),
+        f"{row.ratio:.2f}",
+    )
 
 
 def summary(rows: Sequence[JobRow]) -> Iterator[str]:

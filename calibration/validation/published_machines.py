@@ -58,9 +58,12 @@ class PricedRow:
 
 
 def validate_machines(
-    folder: str | Path, *, steps: int | None = None, output: Path | None = None,
+    folder: str | Path,
+    *,
+    steps: int | None = None,
+    output: Path | None = None,
     say: Callable[[str], Any] = lambda _: None,
-) -> int:  # fmt: skip
+) -> int:
     """Price all published ops and up to ``steps`` of the published steps, print the tables, write a record.
 
     Returns the exit code, which is 1 if not one row can be priced. Raises PlacerError where the published measurements
@@ -86,9 +89,7 @@ def price_ops(rows: Sequence[MachineOp], say: Callable[[str], Any] = lambda _: N
     return price_each(rows, price, "ops", say, every=500)
 
 
-def price_machine_steps(
-    rows: Sequence[MachineStep], say: Callable[[str], Any] = lambda _: None
-) -> Iterator[PricedRow]:
+def price_machine_steps(rows: Sequence[MachineStep], say: Callable[[str], Any] = lambda _: None) -> Iterator[PricedRow]:
     """Each step that can be built, priced; those that cannot are counted by reason in the last lines said."""
     traces: dict[str, Trace] = {}
 

@@ -71,22 +71,31 @@ def price_problem(problem: PublishedProblem, cpu: Profile | None = None) -> Pric
     outside = found.components.get("copy", 0.0) + found.components.get("sync", 0.0)
     by_label = physics_by_label(trace, find_gpu(problem.gpu))
     return PricedProblem(
-        problem.problem, problem.gpu, max(by_label, key=by_label.__getitem__, default="none"),
-        {"held-out network": "problem", "held-out GPU": "GPU"}.get(problem.use, ""), problem.seconds,
-        found.step_seconds - outside, found.low - outside, found.high - outside, sum(by_label.values()),
-    )  # fmt: skip
+        problem.problem,
+        problem.gpu,
+        max(by_label, key=by_label.__getitem__, default="none"),
+        {"held-out network": "problem", "held-out GPU": "GPU"}.get(problem.use, ""),
+        problem.seconds,
+        found.step_seconds - outside,
+        found.low - outside,
+        found.high - outside,
+        sum(by_label.values()),
+    )
 
 
 def tables(priced: Sequence[PricedProblem]) -> Iterator[str]:
     """The result as Markdown: whole, held out, by level, GPU and family."""
     long = [p for p in priced if p.measured >= LONG]
     yield f"{len(priced)} published times of problems, {len(long)} of them {LONG * 1e3:.0f} ms and more."
-    yield from PROBLEMS.table("Problems", {
-        "all": long,
-        "fitted to": [p for p in long if not p.held_out],
-        "every fifth problem, held out": [p for p in long if p.held_out == "problem"],
-        "a GPU's problems, held out": [p for p in long if p.held_out == "GPU"],
-    })  # fmt: skip
+    yield from PROBLEMS.table(
+        "Problems",
+        {
+            "all": long,
+            "fitted to": [p for p in long if not p.held_out],
+            "every fifth problem, held out": [p for p in long if p.held_out == "problem"],
+            "a GPU's problems, held out": [p for p in long if p.held_out == "GPU"],
+        },
+    )
     yield from PROBLEMS.table_by("Level", long, lambda p: p.level)
     yield from PROBLEMS.table_by("GPU", long, lambda p: p.gpu)
     yield from PROBLEMS.table_by("Family", long, lambda p: p.family)

@@ -60,9 +60,12 @@ class PricedStep:
 
 
 def validate_published(
-    *, profile: Profile | None = None, steps: int | None = None, output: Path | None = None,
+    *,
+    profile: Profile | None = None,
+    steps: int | None = None,
+    output: Path | None = None,
     say: Callable[[str], Any] = lambda _: None,
-) -> int:  # fmt: skip
+) -> int:
     """Price up to ``steps`` published steps (None: 600), print the tables, write a record; returns the exit code.
 
     ``profile`` is that of the CPU that drives the GPUs; None: the usual host of published measurements. The exit code
@@ -95,10 +98,23 @@ def _priced_step(step: PublishedStep, trace: Trace, cpu: Profile | None) -> Pric
     roofline, flops = _bounds(trace, sheet)
     held_out = {"held-out GPU": "GPU", "held-out network": "network"}.get(step.use, "")
     return PricedStep(
-        step.source, step.gpu, step.network, step.family, step.mode, step.dtype, step.batch, step.seconds,
-        found.step_seconds, found.low, found.high, found.components["compute"], roofline,
-        flops / (sheet.float32_tflops * 1e12), found.provenance, held_out,
-    )  # fmt: skip
+        step.source,
+        step.gpu,
+        step.network,
+        step.family,
+        step.mode,
+        step.dtype,
+        step.batch,
+        step.seconds,
+        found.step_seconds,
+        found.low,
+        found.high,
+        found.components["compute"],
+        roofline,
+        flops / (sheet.float32_tflops * 1e12),
+        found.provenance,
+        held_out,
+    )
 
 
 @contextlib.contextmanager
@@ -133,13 +149,16 @@ def tables(priced: Sequence[PricedStep]) -> Iterator[str]:
     """The result as Markdown: whole, held out, and by what steps differ in."""
     yield f"{len(priced)} published steps; every fifth network and three GPUs are in no fit."
     bound = [p for p in priced if p.device_bound]
-    yield from STEPS.table("Steps", {
-        "device-bound": bound,
-        "device-bound, networks held out": [p for p in bound if p.held_out == "network"],
-        "device-bound, GPUs held out": [p for p in bound if p.held_out == "GPU"],
-        "device-bound, data sheet only": [p for p in bound if p.provenance == "data sheet"],
-        "host-bound (host not known)": [p for p in priced if not p.device_bound],
-    })  # fmt: skip
+    yield from STEPS.table(
+        "Steps",
+        {
+            "device-bound": bound,
+            "device-bound, networks held out": [p for p in bound if p.held_out == "network"],
+            "device-bound, GPUs held out": [p for p in bound if p.held_out == "GPU"],
+            "device-bound, data sheet only": [p for p in bound if p.provenance == "data sheet"],
+            "host-bound (host not known)": [p for p in priced if not p.device_bound],
+        },
+    )
     yield from STEPS.table_by("GPU (device-bound)", bound, lambda p: p.gpu)
     yield from STEPS.table_by("Family (device-bound)", bound, lambda p: p.family)
     yield from STEPS.table_by("Mode (device-bound)", bound, lambda p: p.mode)

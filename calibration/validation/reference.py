@@ -281,12 +281,18 @@ def _decided(
             on_cpu = measured.get((entry.name, case.batch, hardware.threads))
             agrees = agreement(case, decision)
             row = (
-                *_case(entry, case), format_seconds(cpu.step_seconds),
-                NOT_MEASURED if on_cpu is None else format_seconds(on_cpu), gpu_name, format_seconds(gpu.step_seconds),
+                *_case(entry, case),
+                format_seconds(cpu.step_seconds),
+                NOT_MEASURED if on_cpu is None else format_seconds(on_cpu),
+                gpu_name,
+                format_seconds(gpu.step_seconds),
                 _winner(decision) + f", {ABOUT_THE_SAME}" * decision.tie,
-                f"{1.0 / speedup if is_cpu(decision.device) else speedup:.2f}x", ahead,
-                _repaid(entry, case, break_even_steps(gpu, cpu)), case.reported, agrees,
-            )  # fmt: skip
+                f"{1.0 / speedup if is_cpu(decision.device) else speedup:.2f}x",
+                ahead,
+                _repaid(entry, case, break_even_steps(gpu, cpu)),
+                case.reported,
+                agrees,
+            )
             yield Decided(entry, case, agrees, row)
     except PlacerError:
         return

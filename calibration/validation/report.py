@@ -124,11 +124,14 @@ def _decision_tables(cells: Sequence[Cell]) -> Iterator[Table]:
     for question, scores in (("device", decisions(cells)), ("number of threads", thread_decisions(cells))):
         rows = tuple(
             (
-                row.rule, f"{row.wrong} ({_percent(row.wrong / row.scenarios)})", _percent(row.mean_regret),
-                _percent(row.worst_regret), row.worst or "-",
+                row.rule,
+                f"{row.wrong} ({_percent(row.wrong / row.scenarios)})",
+                _percent(row.mean_regret),
+                _percent(row.worst_regret),
+                row.worst or "-",
             )
             for row in scores
-        )  # fmt: skip
+        )
         if scores:
             title = f"Decisions on the {question} over {scores[0].scenarios} scenarios"
             yield Table(title, ("rule", "wrong outside a 10 % tie", "mean regret", "worst regret", "where"), rows)

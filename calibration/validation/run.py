@@ -47,10 +47,15 @@ QUICK_SECONDS_PER_CELL = 0.2
 
 
 def main(
-    suite: str | None = None, output: str | Path | None = None, against: str | Path | None = None,
-    profile: Profile | str | Path | None = None, *, threads: Sequence[int] | None = None, estimate: bool = False,
+    suite: str | None = None,
+    output: str | Path | None = None,
+    against: str | Path | None = None,
+    profile: Profile | str | Path | None = None,
+    *,
+    threads: Sequence[int] | None = None,
+    estimate: bool = False,
     what_if: Sequence[str] | None = None,
-) -> int:  # fmt: skip
+) -> int:
     """Measure (or, with ``against``, replay a record) and print the tables.
 
     ``against`` is a record's file, or the folder that has it as ``measurements.json``. ``suite`` None is ``quick`` when
@@ -82,9 +87,15 @@ def main(
             say(f"warning: the profile is stale ({'; '.join(stale)}); run: placer calibrate")
         seconds = QUICK_SECONDS_PER_CELL if suite in (None, "quick") else SECONDS_PER_CELL
         report = validate(
-            networks_of(suite or "quick"), chosen, _usable(chosen), threads=threads, progress=say,
-            output=written, time_limit_per_cell=seconds, visits=VISITS,
-        )  # fmt: skip
+            networks_of(suite or "quick"),
+            chosen,
+            _usable(chosen),
+            threads=threads,
+            progress=say,
+            output=written,
+            time_limit_per_cell=seconds,
+            visits=VISITS,
+        )
     tables = () if what_if is None else tuple(what_if_tables(report, chosen, what_if, say))
     render(report, sys.stdout, tables)
     return 0 if any(cell.predicted is not None and cell.measured is not None for cell in report.cells) else 1
@@ -171,7 +182,8 @@ def _speeds_of(profile: Profile, threads: int) -> MeasuredSpeeds:
     Raises CalibrationError where that has not measured one core.
     """
     measured = {
-        fit.threads for fit in profile.fits
+        fit.threads
+        for fit in profile.fits
         if fit.device == "cpu" and (fit.cores or any(family.measured for family in fit.families.values()))
     }
     if 1 not in measured:
@@ -182,11 +194,14 @@ def _speeds_of(profile: Profile, threads: int) -> MeasuredSpeeds:
         )
     rates, core = (profile.fit("cpu", count).rates for count in (threads, 1))
     return MeasuredSpeeds(
-        threads=threads, small_step_seconds=small_step_seconds(profile, threads),
-        flops_per_second=rates["flops/float32"], bytes_per_second=rates["bytes_per_second"],
-        core_flops_per_second=core["flops/float32"], core_bytes_per_second=core["bytes_per_second"],
+        threads=threads,
+        small_step_seconds=small_step_seconds(profile, threads),
+        flops_per_second=rates["flops/float32"],
+        bytes_per_second=rates["bytes_per_second"],
+        core_flops_per_second=core["flops/float32"],
+        core_bytes_per_second=core["bytes_per_second"],
         region_seconds=REGION if threads > 1 else 0.0,
-    )  # fmt: skip
+    )
 
 
 def _kept(report: Report, suite: str | None, threads: Sequence[int] | None) -> Report:
@@ -233,11 +248,21 @@ def entries_of(cells: Sequence[Cell]) -> dict[str, Entry]:
 
 
 def validate(
-    networks: Sequence[Entry], profile: Profile, devices: Sequence[str], *, threads: Sequence[int] | None = None,
-    progress: Progress = lambda _: None, clock: Clock = time.perf_counter, output: Path | None = None, rounds: int = 5,
-    time_limit_per_cell: float = SECONDS_PER_CELL, visits: int = 1, first_visit: int = 0, deadline: float = math.inf,
+    networks: Sequence[Entry],
+    profile: Profile,
+    devices: Sequence[str],
+    *,
+    threads: Sequence[int] | None = None,
+    progress: Progress = lambda _: None,
+    clock: Clock = time.perf_counter,
+    output: Path | None = None,
+    rounds: int = 5,
+    time_limit_per_cell: float = SECONDS_PER_CELL,
+    visits: int = 1,
+    first_visit: int = 0,
+    deadline: float = math.inf,
     isolated: bool = True,
-) -> Report:  # fmt: skip
+) -> Report:
     """Predict and measure every cell: network x batch x mode x device x number of CPU threads.
 
     ``threads`` is the CPU thread counts to run with (None: as the process has now); they are restored at the end. With

@@ -66,13 +66,17 @@ def score(cells: Iterable[Cell]) -> Score | None:
             inside.append(cell.low <= cell.measured <= cell.high)
     errors = sorted(abs(ratio - 1.0) for ratio in ratios)
     return Score(
-        cells=len(ratios), unpredicted=len(everything) - failed - len(ratios), failed=failed,
+        cells=len(ratios),
+        unpredicted=len(everything) - failed - len(ratios),
+        failed=failed,
         median_error=percentile(errors, 0.5) if errors else math.nan,
         p90_error=percentile(errors, 0.9) if errors else math.nan,
-        within_10=_mean(error <= 0.10 for error in errors), within_25=_mean(error <= 0.25 for error in errors),
-        beyond_2x=_mean(not 0.5 <= ratio <= 2.0 for ratio in ratios), inside=_mean(inside),
+        within_10=_mean(error <= 0.10 for error in errors),
+        within_25=_mean(error <= 0.25 for error in errors),
+        beyond_2x=_mean(not 0.5 <= ratio <= 2.0 for ratio in ratios),
+        inside=_mean(inside),
         bias=_mean(math.log(ratio) for ratio in ratios),
-    )  # fmt: skip
+    )
 
 
 def _mean(values: Iterable[float]) -> float:

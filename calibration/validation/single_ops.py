@@ -148,11 +148,14 @@ def timed(sized: op_database.Sized) -> Iterator[dict[str, Any]]:
             step()
             timing = time_step(step, trace, seconds=SHARE)
         yield {
-            "name": sized.name, "factor": round(sized.factor, 3), "threads": threads, "step": timing.seconds,
+            "name": sized.name,
+            "factor": round(sized.factor, 3),
+            "threads": threads,
+            "step": timing.seconds,
             "matched": round(timing.matched, 3),
             "context": [context.footprint_bytes, context.recording, context.kinds, round(context.evicted, 3)],
             "calls": [written(op.call, op.host_seconds) for op in timing.ops if not op.call.view or op.call.in_place],
-        }  # fmt: skip
+        }
 
 
 def add(path: Path, row: dict[str, Any]) -> None:

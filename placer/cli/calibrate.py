@@ -9,8 +9,14 @@ from placer.cli.output import say, show_text
 
 
 @click.command("calibrate")
-@click.option("--budget", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, metavar="S",
-              help="Seconds to spend in all.")  # fmt: skip
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds to spend in all.",
+)
 @click.option("--quick", is_flag=True, help="Rougher, in at most 15 seconds.")
 @device_option("Calibrate this device only.")
 @click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write the profile to FILE.")

@@ -69,11 +69,15 @@ class LastDecisions:
             model = " ".join([row["target"], ", ".join(row["inputs"]), str(row["mode"] or "")]).strip()
             predicted, recorded = row["predicted_seconds"], row["seen_seconds"]
             same = f", {ABOUT_THE_SAME}" if row["verdict"] == ABOUT_THE_SAME else ""
-            rows.append([
-                row["time"][:19].replace("T", " "), model, row["device"] + same,
-                *("-" if value is None else format_seconds(value) for value in (predicted, recorded)),
-                f"{predicted / recorded - 1.0:+.0%}" if recorded and predicted else "-",
-            ])  # fmt: skip
+            rows.append(
+                [
+                    row["time"][:19].replace("T", " "),
+                    model,
+                    row["device"] + same,
+                    *("-" if value is None else format_seconds(value) for value in (predicted, recorded)),
+                    f"{predicted / recorded - 1.0:+.0%}" if recorded and predicted else "-",
+                ]
+            )
         heads = ["decided (UTC)", "model", "device", "predicted", "recorded", "off"]
         table = Section("Last decisions on this machine", heads=heads, rows=rows, left=(1, 2))
         render = render_text if self.full else render_short

@@ -68,9 +68,12 @@ def diagnose() -> dict[str, Any]:
     usable = None if profile["state"] == "stale" else read
     devices = [_device(facts, read, usable) for facts in (cpu, *machine.describe_accelerators())]
     report |= {
-        "torch": torch, "nvml": machine.describe_driver(), "fingerprint": machine.fingerprint(), "devices": devices,
+        "torch": torch,
+        "nvml": machine.describe_driver(),
+        "fingerprint": machine.fingerprint(),
+        "devices": devices,
         "profile": profile,
-    }  # fmt: skip
+    }
     broken = [profile["error"]] if profile["state"] == "unreadable" else []
     if not profile["writable"]:
         broken.append(f"no profile can be written to {profile['path']}: set PLACER_HOME to a folder of yours")
@@ -111,10 +114,14 @@ def _profile() -> tuple[dict[str, Any], Any]:
         return {**facts, "state": "unreadable", "error": str(error)}, None
     stale = profile.changed_fields(read)
     return {
-        **facts, "state": "stale" if stale else "usable", "created": read.created,
-        "complete": read.complete, "stale": list(stale), "warnings": list(read.warnings),
+        **facts,
+        "state": "stale" if stale else "usable",
+        "created": read.created,
+        "complete": read.complete,
+        "stale": list(stale),
+        "warnings": list(read.warnings),
         "unusable": dict(read.unusable),
-    }, read  # fmt: skip
+    }, read
 
 
 def _device(facts: dict[str, Any], read: Any, profile: Any) -> dict[str, Any]:

@@ -39,32 +39,74 @@ class _Explain(click.Command):
 @click.command("explain", cls=_Explain)
 @click.argument("target", required=False)
 @step_options
-@click.option("--threads", type=click.Choice(["keep", "tune"]), default="keep", show_default=True,
-              help="tune: also compare the calibrated numbers of CPU threads.")  # fmt: skip
+@click.option(
+    "--threads",
+    type=click.Choice(["keep", "tune"]),
+    default="keep",
+    show_default=True,
+    help="tune: also compare the calibrated numbers of CPU threads.",
+)
 @device_option("Compare this device only.")
-@click.option("--profile", "profiles", multiple=True, metavar="FILE|NAME",
-              help="Predict with this profile instead of this machine's. Several stand side by side.")  # fmt: skip
-@click.option("--what-if", "what_if", multiple=True, metavar="GPU|NAME",
-              help='Add a GPU that is not here to the comparison: "RTX 4090" (placer gpus lists them all), or the '
-                   "accelerator of another profile. May be repeated.  [default: a T4, an RTX 4090 and an H100 where "
-                   "there is only a CPU]")  # fmt: skip
+@click.option(
+    "--profile",
+    "profiles",
+    multiple=True,
+    metavar="FILE|NAME",
+    help="Predict with this profile instead of this machine's. Several stand side by side.",
+)
+@click.option(
+    "--what-if",
+    "what_if",
+    multiple=True,
+    metavar="GPU|NAME",
+    help='Add a GPU that is not here to the comparison: "RTX 4090" (placer gpus lists them all), or the '
+    "accelerator of another profile. May be repeated.  [default: a T4, an RTX 4090 and an H100 where "
+    "there is only a CPU]",
+)
 @objective_option("What the choice minimizes.")
-@click.option("--price", multiple=True, metavar="DEVICE=DOLLARS",
-              help="Dollars per hour of the machine while the work runs on DEVICE. May be repeated.")
-@click.option("--watts", multiple=True, metavar="DEVICE=WATTS",
-              help="Power while the work runs on DEVICE, instead of an estimate from data sheets. May be repeated.")
-@click.option("--sweep", metavar="batch=1:4096",
-              help="One row per batch size, or number of steps (steps=1:4096), and where it turns.")  # fmt: skip
-@click.option("--measure", is_flag=True,
-              help="Also time real steps on this machine, in some ten seconds, and show them beside the prediction.")
+@click.option(
+    "--price",
+    multiple=True,
+    metavar="DEVICE=DOLLARS",
+    help="Dollars per hour of the machine while the work runs on DEVICE. May be repeated.",
+)
+@click.option(
+    "--watts",
+    multiple=True,
+    metavar="DEVICE=WATTS",
+    help="Power while the work runs on DEVICE, instead of an estimate from data sheets. May be repeated.",
+)
+@click.option(
+    "--sweep",
+    metavar="batch=1:4096",
+    help="One row per batch size, or number of steps (steps=1:4096), and where it turns.",
+)
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Also time real steps on this machine, in some ten seconds, and show them beside the prediction.",
+)
 @click.option("--full", is_flag=True, help="Also show layers, operators, and what a step is made of.")
 @form_flags
 @result_options("text", "json", "html")
 def command(
-    target: str | None, threads: str, devices: tuple[str, ...], profiles: tuple[str, ...], what_if: tuple[str, ...],
-    objective: str, price: tuple[str, ...], watts: tuple[str, ...], sweep: str | None, measure: bool, full: bool,
-    as_json: bool, as_html: bool, form: str, output: str | None, **of_a_step: Any,
-) -> None:  # fmt: skip
+    target: str | None,
+    threads: str,
+    devices: tuple[str, ...],
+    profiles: tuple[str, ...],
+    what_if: tuple[str, ...],
+    objective: str,
+    price: tuple[str, ...],
+    watts: tuple[str, ...],
+    sweep: str | None,
+    measure: bool,
+    full: bool,
+    as_json: bool,
+    as_html: bool,
+    form: str,
+    output: str | None,
+    **of_a_step: Any,
+) -> None:
     """Say where a model runs faster, and why: a line a fact.
 
     Without TARGET, show the last decisions taken on this machine.
@@ -109,9 +151,14 @@ def command(
     if measure:
         checked(check_measurable, model, profiles)
     question = ask(
-        model, devices=names, threads=threads, profile=list(profiles) or None, what_if=what_if or None, objective=aim,
+        model,
+        devices=names,
+        threads=threads,
+        profile=list(profiles) or None,
+        what_if=what_if or None,
+        objective=aim,
         recorded=not measure,
-    )  # fmt: skip
+    )
     swept = None if wanted is None else run_sweep(wanted, model, question)
     if swept is not None and form != "html":
         write(swept, form, output)

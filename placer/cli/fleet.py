@@ -22,31 +22,71 @@ _OF_A_NODE = "nfd"
 @click.command("fleet")
 @click.argument("target")
 @step_options
-@click.option("--machine", "machines", multiple=True, metavar="FILE|NAME|NAME=N[:GPU]",
-              help="A machine by its profile; here, this one; a CPU with N cores; or one called NAME with N vCPUs, and "
-                   "perhaps a GPU: g4dn.xlarge=4:T4. May be repeated.")  # fmt: skip
-@click.option("--gpu", "gpus", multiple=True, metavar="GPU",
-              help="A GPU beside this machine's CPU (placer gpus lists them), or all. May be repeated.")
+@click.option(
+    "--machine",
+    "machines",
+    multiple=True,
+    metavar="FILE|NAME|NAME=N[:GPU]",
+    help="A machine by its profile; here, this one; a CPU with N cores; or one called NAME with N vCPUs, and "
+    "perhaps a GPU: g4dn.xlarge=4:T4. May be repeated.",
+)
+@click.option(
+    "--gpu",
+    "gpus",
+    multiple=True,
+    metavar="GPU",
+    help="A GPU beside this machine's CPU (placer gpus lists them), or all. May be repeated.",
+)
 @click.option("--vcpus", multiple=True, metavar="N", help="A cloud CPU with N vCPUs. May be repeated.")
-@click.option("--nodes", "files", multiple=True, type=click.Path(dir_okay=False), metavar="FILE",
-              help="Machines of a CSV or JSON file: name; profile, vcpus or gpu; price, count. May be repeated.")
-@click.option("--catalog", type=click.Choice(["skypilot"]),
-              help="The instance types of SkyPilot's catalog, with their prices.")  # fmt: skip
+@click.option(
+    "--nodes",
+    "files",
+    multiple=True,
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Machines of a CSV or JSON file: name; profile, vcpus or gpu; price, count. May be repeated.",
+)
+@click.option(
+    "--catalog", type=click.Choice(["skypilot"]), help="The instance types of SkyPilot's catalog, with their prices."
+)
 @click.option("--profile", metavar="FILE|NAME", help="Take the machine of this profile for this one.")
-@click.option("--price", multiple=True, metavar="NAME=DOLLARS",
-              help="Dollars per hour of a machine, by its name; or of a GPU that this machine's CPU drives. May be "
-                   "repeated.")  # fmt: skip
+@click.option(
+    "--price",
+    multiple=True,
+    metavar="NAME=DOLLARS",
+    help="Dollars per hour of a machine, by its name; or of a GPU that this machine's CPU drives. May be repeated.",
+)
 @objective_option("What stands first.")
-@click.option("--target", "limit", metavar="50ms|2h",
-              help="What reaches it stands first, cheapest at the top. It is meant for all --steps, or all repeats of "
-                   "a job; without their number, for one step or job.")  # fmt: skip
-@result_options("text", "json", "html", "nfd", "slurm",
-                text="nfd: labels for Kubernetes node feature discovery. slurm: #SBATCH lines.")  # fmt: skip
+@click.option(
+    "--target",
+    "limit",
+    metavar="50ms|2h",
+    help="What reaches it stands first, cheapest at the top. It is meant for all --steps, or all repeats of "
+    "a job; without their number, for one step or job.",
+)
+@result_options(
+    "text",
+    "json",
+    "html",
+    "nfd",
+    "slurm",
+    text="nfd: labels for Kubernetes node feature discovery. slurm: #SBATCH lines.",
+)
 def command(
-    target: str, machines: tuple[str, ...], gpus: tuple[str, ...], vcpus: tuple[str, ...], files: tuple[str, ...],
-    catalog: str | None, profile: str | None, price: tuple[str, ...], objective: str, limit: str | None, form: str,
-    output: str | None, **of_a_step: Any,
-) -> None:  # fmt: skip
+    target: str,
+    machines: tuple[str, ...],
+    gpus: tuple[str, ...],
+    vcpus: tuple[str, ...],
+    files: tuple[str, ...],
+    catalog: str | None,
+    profile: str | None,
+    price: tuple[str, ...],
+    objective: str,
+    limit: str | None,
+    form: str,
+    output: str | None,
+    **of_a_step: Any,
+) -> None:
     """Say on which machine it should run, and for how much.
 
     Without a machine, this one is compared with the GPUs that clouds rent, driven by its CPU. It is called "here".

@@ -61,13 +61,15 @@ def _table(rows: Sequence[tuple[str, ...]]) -> str:
     lines = (_COLUMNS, *rows)
     widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
     return "\n".join(
-        "  ".join((
-            line[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(line[1:-1], widths[1:-1], strict=True)),
-            line[-1],
-        ))
+        "  ".join(
+            (
+                line[0].ljust(widths[0]),
+                *(cell.rjust(width) for cell, width in zip(line[1:-1], widths[1:-1], strict=True)),
+                line[-1],
+            )
+        )
         for line in lines
-    )  # fmt: skip
+    )
 
 
 def _sheet(sheet: DataSheet, rests_on: str) -> str:

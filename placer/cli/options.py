@@ -32,24 +32,44 @@ _AUTOCAST = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "flo
 def step_options(command: F) -> F:
     """The options in ``OF_A_STEP``."""
     for option in (
-        click.option("--outputs", type=click.Choice(["host", "device"]),
-                     help="Where the outputs of an inference go.  [default: they stay where the batches stay]"),
-        click.option("--data", type=click.Choice(["host", "pinned", "device"]), default="host", show_default=True,
-                     help="Where the batches live."),
+        click.option(
+            "--outputs",
+            type=click.Choice(["host", "device"]),
+            help="Where the outputs of an inference go.  [default: they stay where the batches stay]",
+        ),
+        click.option(
+            "--data",
+            type=click.Choice(["host", "pinned", "device"]),
+            default="host",
+            show_default=True,
+            help="Where the batches live.",
+        ),
         click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Steps to run.  [default: a long run]"),
-        click.option("--autocast", type=click.Choice(list(_AUTOCAST)), metavar="bf16|fp16",
-                     help="Run under torch.autocast."),
+        click.option(
+            "--autocast", type=click.Choice(list(_AUTOCAST)), metavar="bf16|fp16", help="Run under torch.autocast."
+        ),
         click.option("--optimizer", metavar="NAME", help="Optimizer of a training step.  [default: adam]"),
-        click.option("--loss-target", metavar="32:int64",
-                     help="Shape of what the loss compares with.  [default: as the model's output asks for]"),
-        click.option("--loss", metavar="NAME",
-                     help="Loss of a training step: cross_entropy, CrossEntropyLoss, file.py:attribute.  "
-                          "[default: the output's own, else its sum]"),
+        click.option(
+            "--loss-target",
+            metavar="32:int64",
+            help="Shape of what the loss compares with.  [default: as the model's output asks for]",
+        ),
+        click.option(
+            "--loss",
+            metavar="NAME",
+            help="Loss of a training step: cross_entropy, CrossEntropyLoss, file.py:attribute.  "
+            "[default: the output's own, else its sum]",
+        ),
         click.option("--mode", type=click.Choice(["train", "infer"]), help="[default: as the model is]"),
-        click.option("--batch", "batches", multiple=True, metavar="32,84",
-                     help="Shape of an input, float32 unless it says otherwise (4,128:int64). "
-                          "Repeat it for a model of several inputs."),
-    ):  # fmt: skip
+        click.option(
+            "--batch",
+            "batches",
+            multiple=True,
+            metavar="32,84",
+            help="Shape of an input, float32 unless it says otherwise (4,128:int64). "
+            "Repeat it for a model of several inputs.",
+        ),
+    ):
         command = option(command)
     return command
 
@@ -113,10 +133,19 @@ def refuse(context: click.Context, names: Sequence[str], why: str) -> None:
 
 
 def work(
-    context: click.Context, target: str, *, batches: Sequence[str], mode: str | None, loss: str | None,
-    loss_target: str | None, optimizer: str | None, autocast: str | None, steps: int | None, data: str,
+    context: click.Context,
+    target: str,
+    *,
+    batches: Sequence[str],
+    mode: str | None,
+    loss: str | None,
+    loss_target: str | None,
+    optimizer: str | None,
+    autocast: str | None,
+    steps: int | None,
+    data: str,
     outputs: str | None,
-) -> Workload | Job:  # fmt: skip
+) -> Workload | Job:
     """The step or the job that TARGET and the options name. Numbers whose drawing was put off are drawn where needed.
 
     Raises click.UsageError for options that do not go together, TargetError where there is no such target.
@@ -136,9 +165,16 @@ def work(
     source = _with_batch(context, target, source, [checked(parse_batch, text, default="") for text in batches], trains)
     dtype = None if autocast is None else getattr(torch, _AUTOCAST[autocast])
     made = checked(
-        make_workload, model, batch=source.args or source.kwargs, mode=mode, optimizer=optimizer, autocast=dtype,
-        steps=steps, data=data, outputs=outputs,
-    )  # fmt: skip
+        make_workload,
+        model,
+        batch=source.args or source.kwargs,
+        mode=mode,
+        optimizer=optimizer,
+        autocast=dtype,
+        steps=steps,
+        data=data,
+        outputs=outputs,
+    )
     made = replace(
         made, kwargs=dict(source.kwargs), draw=source.draw, inputs_assumed=source.assumed, notes=source.notes
     )
@@ -169,9 +205,7 @@ def _loss(
     return checked(parse_loss, loss)
 
 
-def _with_batch(
-    context: click.Context, target: str, source: Target, shapes: Sequence[Shape], trains: bool
-) -> Target:
+def _with_batch(context: click.Context, target: str, source: Target, shapes: Sequence[Shape], trains: bool) -> Target:
     """The target with the inputs whose shapes were given, or else those that it comes with. None: UsageError."""
     import torch
     from torch import nn
@@ -196,9 +230,7 @@ def _with_batch(
     return replace(source, args=args, kwargs={}, assumed=False)
 
 
-def _compared(
-    asked_shape: str | None, loss: Callable[..., Any], step: Workload
-) -> tuple[Any, tuple[str, ...]]:
+def _compared(asked_shape: str | None, loss: Callable[..., Any], step: Workload) -> tuple[Any, tuple[str, ...]]:
     """What the loss compares the output of ``step`` with, and a note where that is assumed; None where with nothing."""
     import torch
 
@@ -245,9 +277,7 @@ class Range:
 
 def parse_sweep(text: str) -> Range:
     """``"batch=1:4096"``, ``"steps=1:4096"`` -> the powers of two between, both ends included; see ``Range``."""
-    match = re.fullmatch(
-        r"(?:(batch|steps|repeats)|(.+)\.(batch|count))=(\d{1,9}):(\d{1,9})", text.strip(), re.ASCII
-    )
+    match = re.fullmatch(r"(?:(batch|steps|repeats)|(.+)\.(batch|count))=(\d{1,9}):(\d{1,9})", text.strip(), re.ASCII)
     if match is None:
         raise ValueError(
             f"--sweep {text!r} is not a range of batch sizes like batch=1:4096, or of steps=1:4096; "

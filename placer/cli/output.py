@@ -83,11 +83,23 @@ def result_options(*forms: str, text: str = "") -> Callable[[F], F]:
 
     def add(command: F) -> F:
         for option in (
-            click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", callback=new_file,
-                         help="Write to FILE instead of stdout."),
-            click.option("--format", "form", type=click.Choice(forms), default="text", show_default=True,
-                         callback=page_is_possible, help=text),
-        ):  # fmt: skip
+            click.option(
+                "--output",
+                type=click.Path(dir_okay=False),
+                metavar="FILE",
+                callback=new_file,
+                help="Write to FILE instead of stdout.",
+            ),
+            click.option(
+                "--format",
+                "form",
+                type=click.Choice(forms),
+                default="text",
+                show_default=True,
+                callback=page_is_possible,
+                help=text,
+            ),
+        ):
             command = option(command)
         return command
 

@@ -18,8 +18,9 @@ def command() -> None:
 
 @command.command("show")
 @click.argument("source", metavar="[SOURCE]", required=False)
-@click.option("--all", "everything", is_flag=True,
-              help="Every number: all numbers of CPU threads, and all fitted costs.")  # fmt: skip
+@click.option(
+    "--all", "everything", is_flag=True, help="Every number: all numbers of CPU threads, and all fitted costs."
+)
 def show(source: str | None, everything: bool) -> None:
     """Show the data sheet of this machine, or that of SOURCE, a file or a name."""
     from placer import machine, profile

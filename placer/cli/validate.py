@@ -20,52 +20,101 @@ MOST_THREADS = 4096
 
 
 @click.command("validate")
-@click.option("--suite", type=click.Choice(["quick", "reference", "full", "held-out"]), default=None,
-              help="Networks to run.  [default: quick; with --against, all of the record]")  # fmt: skip
+@click.option(
+    "--suite",
+    type=click.Choice(["quick", "reference", "full", "held-out"]),
+    default=None,
+    help="Networks to run.  [default: quick; with --against, all of the record]",
+)
 @click.option("--threads", metavar="1,2", help="Numbers of CPU threads to run with.  [default: as the process has]")
 @click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write the record to FILE.")
 @click.option("--against", metavar="RECORD", help="Compare with a record of earlier measurements; nothing is run.")
-@click.option("--profile", metavar="FILE|NAME",
-              help="Predict from another profile than this machine's; with --against, also from a GPU of the catalog, "
-                   "driven by the CPU of the record's profile.")  # fmt: skip
-@click.option("--estimate", is_flag=True, default=None,
-              help="Predict as before a calibration, from another class of CPU; "
-                   "--profile tells how fast this one is.")  # fmt: skip
-@click.option("--published", is_flag=True, default=None,
-              help="Compare with published steps on GPUs of the catalog; --profile names the host. "
-                   "They are in the repository, not in the package.")  # fmt: skip
-@click.option("--problems", is_flag=True, default=None,
-              help="Compare with KernelBench's published problems, a few ops each; --profile names the host.")
+@click.option(
+    "--profile",
+    metavar="FILE|NAME",
+    help="Predict from another profile than this machine's; with --against, also from a GPU of the catalog, "
+    "driven by the CPU of the record's profile.",
+)
+@click.option(
+    "--estimate",
+    is_flag=True,
+    default=None,
+    help="Predict as before a calibration, from another class of CPU; --profile tells how fast this one is.",
+)
+@click.option(
+    "--published",
+    is_flag=True,
+    default=None,
+    help="Compare with published steps on GPUs of the catalog; --profile names the host. "
+    "They are in the repository, not in the package.",
+)
+@click.option(
+    "--problems",
+    is_flag=True,
+    default=None,
+    help="Compare with KernelBench's published problems, a few ops each; --profile names the host.",
+)
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Published steps to compare.  [default: 600]")
 @click.option("--compiled", is_flag=True, help="Compare the published steps of compiled networks with the same eager.")
-@click.option("--what-if", "what_if", multiple=True, is_flag=False, flag_value="", metavar="[GPU]",
-              help="Predict the reference systems on a GPU of the catalog, too. May be repeated.  [without a name: "
-                   "on the accounts' own hardware, and on a Tesla T4]")  # fmt: skip
-@click.option("--accounts", type=click.Path(dir_okay=False), metavar="FILE",
-              help="Compare with published accounts of CPU and GPU; nothing is run.")  # fmt: skip
-@click.option("--machines", type=click.Path(file_okay=False), metavar="DIR",
-              help="Compare with published times of ops and steps on CPUs of many cores and Apple's chips; "
-                   "nothing is run.")  # fmt: skip
+@click.option(
+    "--what-if",
+    "what_if",
+    multiple=True,
+    is_flag=False,
+    flag_value="",
+    metavar="[GPU]",
+    help="Predict the reference systems on a GPU of the catalog, too. May be repeated.  [without a name: "
+    "on the accounts' own hardware, and on a Tesla T4]",
+)
+@click.option(
+    "--accounts",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Compare with published accounts of CPU and GPU; nothing is run.",
+)
+@click.option(
+    "--machines",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Compare with published times of ops and steps on CPUs of many cores and Apple's chips; nothing is run.",
+)
 @click.option("--jobs", is_flag=True, help="Run jobs of several parts instead of single steps: fits of real libraries.")
 def command(
-    suite: str | None, threads: str | None, output: str | None, against: str | None, profile: str | None,
-    estimate: bool | None, published: bool | None, problems: bool | None, steps: int | None, what_if: tuple[str, ...],
-    accounts: str | None, machines: str | None, compiled: bool, jobs: bool,
-) -> None:  # fmt: skip
+    suite: str | None,
+    threads: str | None,
+    output: str | None,
+    against: str | None,
+    profile: str | None,
+    estimate: bool | None,
+    published: bool | None,
+    problems: bool | None,
+    steps: int | None,
+    what_if: tuple[str, ...],
+    accounts: str | None,
+    machines: str | None,
+    compiled: bool,
+    jobs: bool,
+) -> None:
     """Show predicted beside measured step times.
 
     Runs real networks; with --against, compares with an earlier record instead, and with --published and --accounts,
     with what others measured on GPUs that are not here.
     """
     of_a_suite = {
-        "--suite": suite, "--against": against, "--threads": threads, "--estimate": estimate,
+        "--suite": suite,
+        "--against": against,
+        "--threads": threads,
+        "--estimate": estimate,
         "--what-if": what_if or None,
-    }  # fmt: skip
+    }
     for_suites = [name for name, value in of_a_suite.items() if value is not None]
     questions = {
-        "--accounts": accounts, "--machines": machines, "--published": published, "--problems": problems,
+        "--accounts": accounts,
+        "--machines": machines,
+        "--published": published,
+        "--problems": problems,
         "--jobs": jobs or None,
-    }  # fmt: skip
+    }
     asked = [name for name, value in questions.items() if value is not None]
     if len(asked) > 1:
         raise click.UsageError(f"{' and '.join(asked)} are different questions: ask one at a time")
@@ -97,10 +146,14 @@ def command(
     else:
         checked(calibration.check_what_if, what_if or None, suite, against)
         code = calibration.validate_suite(
-            suite=suite, threads=None if threads is None else checked(parse_counts, threads), output=output,
-            against=against, estimate=bool(estimate), profile=profile if against is not None else _loaded(profile),
+            suite=suite,
+            threads=None if threads is None else checked(parse_counts, threads),
+            output=output,
+            against=against,
+            estimate=bool(estimate),
+            profile=profile if against is not None else _loaded(profile),
             what_if=[name for name in what_if if name] if what_if else None,
-        )  # fmt: skip
+        )
     raise click.exceptions.Exit(code)
 
 

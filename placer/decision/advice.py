@@ -159,10 +159,17 @@ def advise(traced: Traced, question: Question, table: Table) -> tuple[Advice, ..
             gain = share * row.gain
             if row.device == device and gain >= LEAST_GAIN:
                 kind = "part" if row.kind == "batch" else row.kind  # its saving is a share of the job, not of a row
-                advice.append(dataclasses.replace(
-                    row, kind=kind, change=f"{part.name}: {row.change}", before=whole, after=(1.0 - gain) * whole,
-                    gain=gain, tips=False,
-                ))  # fmt: skip
+                advice.append(
+                    dataclasses.replace(
+                        row,
+                        kind=kind,
+                        change=f"{part.name}: {row.change}",
+                        before=whole,
+                        after=(1.0 - gain) * whole,
+                        gain=gain,
+                        tips=False,
+                    )
+                )
     return tuple(advice)
 
 
@@ -237,9 +244,7 @@ def _changes(part: TracedPart, predictions: Mapping[str, Prediction], chosen: st
             yield _Change("op", f"{new} in place of {name}", how, workload, other, changes_results=True)
 
 
-def _advice_on(
-    change: _Change, before: Workload, question: Question, table: Table, decision: Decision
-) -> Advice:
+def _advice_on(change: _Change, before: Workload, question: Question, table: Table, decision: Decision) -> Advice:
     """The advice that a change of the workload ``before`` amounts to."""
     size = (batch_size(before) or 1) if change.rows > 1 else 1
     workload = change.workload if change.rows == 1 else with_batch(change.workload, size * change.rows)
@@ -249,10 +254,17 @@ def _advice_on(
     best = changed.costs[decided.device]
     now, then = table.costs[decision.device].step_seconds, best.step_seconds / change.rows
     return Advice(
-        kind=change.kind, change=change.change, how=change.how, device=best.device, before=now / size,
-        after=then / size, gain=1.0 - then / now if now and best.fits else 0.0, changes_results=change.changes_results,
-        guess=best.coverage < BACKED, tips=decision.tie and not decided.tie,
-    )  # fmt: skip
+        kind=change.kind,
+        change=change.change,
+        how=change.how,
+        device=best.device,
+        before=now / size,
+        after=then / size,
+        gain=1.0 - then / now if now and best.fits else 0.0,
+        changes_results=change.changes_results,
+        guess=best.coverage < BACKED,
+        tips=decision.tie and not decided.tie,
+    )
 
 
 def _threads(part: TracedPart, question: Question, table: Table, decision: Decision) -> list[Advice]:
@@ -266,8 +278,15 @@ def _threads(part: TracedPart, question: Question, table: Table, decision: Decis
     best, now = answer(alone).costs["cpu"], table.costs["cpu"]
     if best.threads == now.threads:
         return []
-    return [Advice(
-        kind="threads", change=f"{format_count(best.threads, 'CPU thread')} instead of {now.threads}",
-        how=f"torch.set_num_threads({best.threads})", device="cpu", before=now.step_seconds, after=best.step_seconds,
-        gain=1.0 - best.step_seconds / now.step_seconds, guess=best.coverage < BACKED,
-    )]  # fmt: skip
+    return [
+        Advice(
+            kind="threads",
+            change=f"{format_count(best.threads, 'CPU thread')} instead of {now.threads}",
+            how=f"torch.set_num_threads({best.threads})",
+            device="cpu",
+            before=now.step_seconds,
+            after=best.step_seconds,
+            gain=1.0 - best.step_seconds / now.step_seconds,
+            guess=best.coverage < BACKED,
+        )
+    ]

@@ -86,9 +86,15 @@ class Candidates:
 
 
 def gather(
-    profile: Profile, devices: Sequence[str] | None, *, here: bool, modules: Sequence[nn.Module] = (),
-    threads: str = "keep", what_if: Sequence[Profile] = (), others: Sequence[Profile] = (),
-) -> Candidates:  # fmt: skip
+    profile: Profile,
+    devices: Sequence[str] | None,
+    *,
+    here: bool,
+    modules: Sequence[nn.Module] = (),
+    threads: str = "keep",
+    what_if: Sequence[Profile] = (),
+    others: Sequence[Profile] = (),
+) -> Candidates:
     """The devices of ``profile`` that were asked for, an accelerator of each ``what_if`` and all of ``others``.
 
     ``here``: they are those of this machine. A model of these ``modules`` may be bound to one of them. ``threads``:
@@ -139,9 +145,15 @@ def _candidate(name: str, profile: Profile, here: bool, threads: str) -> Candida
     now = torch.get_num_threads() if same_cpu else default_threads(profile)
     on_cpu = name == "cpu"
     return Candidate(
-        name, name, profile, now, here, process_threads=now if on_cpu and same_cpu else None,
-        tried=profile.threads("cpu") if on_cpu and threads == "tune" else (), occupied=occupied(name) if here else "",
-    )  # fmt: skip
+        name,
+        name,
+        profile,
+        now,
+        here,
+        process_threads=now if on_cpu and same_cpu else None,
+        tried=profile.threads("cpu") if on_cpu and threads == "tune" else (),
+        occupied=occupied(name) if here else "",
+    )
 
 
 def occupied(device: str) -> str:
@@ -343,9 +355,12 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def conventional(
-    workload: Workload, devices: Sequence[str] | None, why: str, profile: Profile | None = None,
+    workload: Workload,
+    devices: Sequence[str] | None,
+    why: str,
+    profile: Profile | None = None,
     optimizers: Optimizers = None,
-) -> Decision:  # fmt: skip
+) -> Decision:
     """The rule of every training script: an accelerator if there is one and the model fits in its free memory.
 
     One that cannot be used, by ``profile`` or by its version, is none, and neither is one that cannot run a step with

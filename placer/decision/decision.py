@@ -67,9 +67,14 @@ def trade(other: Point, chosen: Point) -> str:
 
 
 def reason(
-    chosen: Cost, best_other: Cost | None, predictions: Mapping[str, Cost], steps: int | None, tie: str = "",
-    objective: Objective = TIME, unit: Unit = STEP,
-) -> str:  # fmt: skip
+    chosen: Cost,
+    best_other: Cost | None,
+    predictions: Mapping[str, Cost],
+    steps: int | None,
+    tie: str = "",
+    objective: Objective = TIME,
+    unit: Unit = STEP,
+) -> str:
     """The times that decided it, and what bounds each of the two; memory or one-time costs where those decided it.
 
     The money or the energy, where that is the ``objective``. ``tie`` is what follows where the two are about the same.
@@ -109,14 +114,14 @@ def point(prediction: Cost, steps: int | None, objective: Objective) -> Point:
     seconds, hourly = counted_seconds(prediction, steps), objective.dollars_per_hour(prediction)
     watts = objective.watts_of(prediction) if objective.name == "energy" else None
     return Point(
-        prediction.device, seconds, None if hourly is None else hourly * seconds / 3600.0,
+        prediction.device,
+        seconds,
+        None if hourly is None else hourly * seconds / 3600.0,
         None if watts is None else watts * seconds,
-    )  # fmt: skip
+    )
 
 
-def what_tips_it(
-    chosen: Cost, other: Cost, steps: int | None, break_even: int | None, unit: Unit = STEP
-) -> str:
+def what_tips_it(chosen: Cost, other: Cost, steps: int | None, break_even: int | None, unit: Unit = STEP) -> str:
     """What would favour the accelerator of two devices that are about the same, as far as its times tell; else "".
 
     ``break_even`` is the number of steps that repay its one-time cost. Nothing is priced for this.
@@ -285,9 +290,7 @@ def decide(
     return replace(decision, reason=reason(chosen, best_other, predictions, steps, tie, objective, unit))
 
 
-def probability_faster(
-    chosen: Cost, other: Cost, steps: int | None = None, objective: Objective = TIME
-) -> float:
+def probability_faster(chosen: Cost, other: Cost, steps: int | None = None, objective: Objective = TIME) -> float:
     """The probability that ``chosen`` takes less time than ``other``, each log-normal with the 90 % interval it states.
 
     Less money or energy, where that is the ``objective``: prices and watts are taken to be exact.

@@ -30,9 +30,12 @@ ROUNDS = 15
 
 
 def race(
-    workload: Workload, devices: Sequence[str], *, limit_seconds: float = 10.0,
+    workload: Workload,
+    devices: Sequence[str],
+    *,
+    limit_seconds: float = 10.0,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, StepTime]:  # fmt: skip
+) -> dict[str, StepTime]:
     """Median step time on each device, by interleaved steps on deep copies, in about ``limit_seconds`` at most.
 
     The first timed round always runs to its end, so that every device has a number. Raises whatever the model raises,

@@ -167,6 +167,7 @@ def _devices_of_program(module: Any) -> Iterator[torch.device]:
 
 # --- flags of optimizers ----------------------------------------------------------------------------------------------
 
+
 def _kinds_with(flag: str) -> Sequence[str]:
     """The kinds of devices that torch has such updates for."""
     if flag == "capturable":

@@ -102,10 +102,19 @@ def _price_parts(traced: Traced, candidates: Candidates, objective: Objective) -
     notes += [*left_out_lines, *filter(None, origins), *candidates.profile.remarks, *occupied]
     once = tuple(dict.fromkeys(notes))
     return Table(
-        tuple(parts), candidates.profile, traced.facts, traced.repeats, traced.unit, objective, once,
+        tuple(parts),
+        candidates.profile,
+        traced.facts,
+        traced.repeats,
+        traced.unit,
+        objective,
+        once,
         beside=frozenset(candidate.name for candidate in able if not candidate.asked),
-        thread_options=thread_options, left_out=left_out_lines, occupied=occupied, this_machine=candidates.this_machine,
-    )  # fmt: skip
+        thread_options=thread_options,
+        left_out=left_out_lines,
+        occupied=occupied,
+        this_machine=candidates.this_machine,
+    )
 
 
 def lines_of_reasons(reasons: Mapping[str, str]) -> tuple[str, ...]:
@@ -121,10 +130,16 @@ def lines_of_reasons(reasons: Mapping[str, str]) -> tuple[str, ...]:
 def _predicted(part: TracedPart, candidate: Candidate, where: Residence, threads: int = 0) -> Prediction:
     """A part on a candidate. ``where`` the model is counts on this machine, ``threads`` instead of the candidate's."""
     prediction = predict(
-        part.trace, candidate.profile, devices=(candidate.device,), threads=threads or candidate.threads,
-        data=part.workload.data, outputs=part.workload.outputs, steps=part.workload.steps,
-        residence=where if candidate.here else Residence(here=False), loading=part.workload.loading,
-    )[candidate.device]  # fmt: skip
+        part.trace,
+        candidate.profile,
+        devices=(candidate.device,),
+        threads=threads or candidate.threads,
+        data=part.workload.data,
+        outputs=part.workload.outputs,
+        steps=part.workload.steps,
+        residence=where if candidate.here else Residence(here=False),
+        loading=part.workload.loading,
+    )[candidate.device]
     # Priced at the nearest calibrated number of threads, but this is the one it would run with.
     running_with = None if threads else candidate.process_threads
     return replace(prediction, device=candidate.name, threads=running_with or prediction.threads)

@@ -101,9 +101,11 @@ def _launchers_store() -> Any:
     stores: Any = torch.distributed  # which does not say that it exports them
     with contextlib.suppress(RuntimeError, ValueError, KeyError):
         store = stores.TCPStore(
-            environment["MASTER_ADDR"], int(environment["MASTER_PORT"]), is_master=False,
+            environment["MASTER_ADDR"],
+            int(environment["MASTER_PORT"]),
+            is_master=False,
             timeout=timedelta(seconds=_PATIENCE),
-        )  # fmt: skip
+        )
         attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
         return stores.PrefixStore(f"placer/attempt_{attempt}", store)
     return None

@@ -87,13 +87,25 @@ def record(identity: StepIdentity, prediction: Cost, profile: Profile, time: Ste
 
     ``prediction`` is what was said of them, by the ``profile``.
     """
-    history.record({
-        "kind": "steps", "workload": identity.step, "network": identity.network, "batch": identity.batch,
-        "inputs": identity.inputs, "device": prediction.device, "threads": prediction.threads,
-        "hardware": hardware(prediction.device), "predicted_seconds": prediction.step_seconds,
-        "priced_seconds": priced_seconds(prediction), "priced_by": priced_by(profile),
-        "step_seconds": time.step_seconds, "low": time.low, "high": time.high, "steps_timed": time.timed,
-    })  # fmt: skip
+    history.record(
+        {
+            "kind": "steps",
+            "workload": identity.step,
+            "network": identity.network,
+            "batch": identity.batch,
+            "inputs": identity.inputs,
+            "device": prediction.device,
+            "threads": prediction.threads,
+            "hardware": hardware(prediction.device),
+            "predicted_seconds": prediction.step_seconds,
+            "priced_seconds": priced_seconds(prediction),
+            "priced_by": priced_by(profile),
+            "step_seconds": time.step_seconds,
+            "low": time.low,
+            "high": time.high,
+            "steps_timed": time.timed,
+        }
+    )
 
 
 def priced_seconds(prediction: Cost) -> float:
@@ -195,10 +207,13 @@ def corrected(
         old = predictions[name]
         missed = time.step_seconds - sum(old.components.values())
         result[name] = replace(
-            old, step_seconds=time.step_seconds, low=time.low, high=time.high,
+            old,
+            step_seconds=time.step_seconds,
+            low=time.low,
+            high=time.high,
             total_seconds=None if steps is None else old.one_time_seconds + steps * time.step_seconds,
             components={**old.components, NOT_PREDICTED: missed},
-        )  # fmt: skip
+        )
     return result
 
 

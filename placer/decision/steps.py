@@ -156,10 +156,17 @@ def _step_key(workload: Workload, trace: Trace) -> str:
     """
     digest = hashlib.sha256()
     facts = (
-        machine.machine_id(), torch.__version__, machine.matmul_precision(), trace.mode, trace.optimizer,
-        workload.data, str(workload.autocast), trace.module_calls, *unusual_settings(),
+        machine.machine_id(),
+        torch.__version__,
+        machine.matmul_precision(),
+        trace.mode,
+        trace.optimizer,
+        workload.data,
+        str(workload.autocast),
+        trace.module_calls,
+        *unusual_settings(),
         *filter(None, (workload.loading, workload.loop_calls, trace.compiled, workload.outputs)),
-    )  # fmt: skip
+    )
     digest.update(repr(facts).encode())
     for calls in (trace.calls, *(other.calls for _, other in sorted(trace.others.items()))):
         inputs = {id(spec): spec for call in calls for spec in call.inputs}  # few: equal ones are one object
@@ -178,10 +185,18 @@ def _network_key(workload: Workload, trace: Trace) -> str:
     The loss does not count, as who watches a script does not see it.
     """
     facts = (
-        machine.machine_id(), torch.__version__, machine.matmul_precision(), trace.mode, trace.optimizer,
-        workload.data, workload.outputs, str(workload.autocast), trace.compiled, workload.loading is None,
+        machine.machine_id(),
+        torch.__version__,
+        machine.matmul_precision(),
+        trace.mode,
+        trace.optimizer,
+        workload.data,
+        workload.outputs,
+        str(workload.autocast),
+        trace.compiled,
+        workload.loading is None,
         *unusual_settings(),
-    )  # fmt: skip
+    )
     weights = [(spec.shape, spec.dtype) for spec in (*trace.parameters, *trace.buffers)]
     families = {str(family_of(call.op)) for call in trace.calls if call.phase == "forward" and not call.view}
     return hashlib.sha256(repr((facts, weights, sorted(families))).encode()).hexdigest()[:32]

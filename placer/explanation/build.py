@@ -29,9 +29,7 @@ def longest_part(table: Table, device: str) -> PricedPart:
 
 def part_rows(table: Table) -> tuple[PartRow, ...]:
     """What one step of each part of a job takes."""
-    return tuple(
-        PartRow(part.name, part.count, table.alone(part).costs, dict(part.facts)) for part in table.parts
-    )
+    return tuple(PartRow(part.name, part.count, table.alone(part).costs, dict(part.facts)) for part in table.parts)
 
 
 def priced_devices(table: Table) -> list[str]:
@@ -75,9 +73,16 @@ def _calls(table: Table) -> Iterator[_Call]:
             rows = zip(priced.trace.calls, priced.families, priced.seconds, priced.sources, strict=True)
             for call, family, seconds, source in rows:
                 yield _Call(
-                    device, _inside(part, call.layer), call.phase, call.op, family, part.count, part.count * seconds,
-                    source, not backed(source, prediction.provenance),
-                )  # fmt: skip
+                    device,
+                    _inside(part, call.layer),
+                    call.phase,
+                    call.op,
+                    family,
+                    part.count,
+                    part.count * seconds,
+                    source,
+                    not backed(source, prediction.provenance),
+                )
 
 
 @dataclass

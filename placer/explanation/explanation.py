@@ -23,9 +23,13 @@ class Explanation(ExplanationData):
 
     @classmethod
     def of(
-        cls, table: Table, *, advice: tuple[Advice, ...] = (), turn: Turn | None = None,
+        cls,
+        table: Table,
+        *,
+        advice: tuple[Advice, ...] = (),
+        turn: Turn | None = None,
         measured: Mapping[str, Measured] | None = None,
-    ) -> Explanation:  # fmt: skip
+    ) -> Explanation:
         """Why a step or a job is best where the table says. Of a job a step is the whole job, parts its outer layers.
 
         Layers and ops add up to a device's compute component.

@@ -61,9 +61,11 @@ def _bar(explanation: ExplanationData, row: Any, name: str) -> str:
     weight = ";font-weight:600" if chosen else ""
     called, time, beside = map(_text, row)
     cells = (
-        (weight, called), (";text-align:right", time), ("", f'<div style="{_TRACK}">{marks}</div>'),
+        (weight, called),
+        (";text-align:right", time),
+        ("", f'<div style="{_TRACK}">{marks}</div>'),
         (";opacity:.75", beside),
-    )  # fmt: skip
+    )
     drawn = "".join(f'<td style="{_CELL}{more}">{cell}</td>' for more, cell in cells)
     return f'<tr style="background:none">{drawn}</tr>'
 

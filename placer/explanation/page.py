@@ -57,13 +57,19 @@ def render_page(answer: str, below: Sequence[str], workload: str, sections: Sequ
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("placer.explanation", "report"), autoescape=True,
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=jinja2.PackageLoader("placer.explanation", "report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     page = environment.get_template("page.html.j2").render(
-        {"steps": Section(""), "icicles": [], **more}, headline=answer, details=below, workload=workload,
+        {"steps": Section(""), "icicles": [], **more},
+        headline=answer,
+        details=below,
+        workload=workload,
         sections=sections,
-    )  # fmt: skip
+    )
     return page + "\n"
 
 
@@ -83,20 +89,24 @@ def svg(spec: Mapping[str, Any], title: str) -> str:
 def render(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
     """An explanation as a page; ``sweep`` adds its plot. Raises PlacerError without jinja2 or vl-convert."""
     called = headings(explanation.devices)
-    plots = [Section(
-        "One step in time",
-        "On an accelerator the host issues operations ahead of the device; a gap in its row is time it waits.",
-        plots=[(called[name], _timeline(name, spans)) for name, spans in explanation.timeline.items() if spans],
-    )]  # fmt: skip
+    plots = [
+        Section(
+            "One step in time",
+            "On an accelerator the host issues operations ahead of the device; a gap in its row is time it waits.",
+            plots=[(called[name], _timeline(name, spans)) for name, spans in explanation.timeline.items() if spans],
+        )
+    ]
     if sweep is not None and len(sweep.rows) > 1:
         plots.append(Section(f"By {sweep.axis}", turns(sweep), [("", _curves(sweep))]))
         plots.append(table(sweep))
     return render_page(
-        headline(explanation), details(explanation), workload_line(explanation.workload),
+        headline(explanation),
+        details(explanation),
+        workload_line(explanation.workload),
         [*plots, *sections(explanation)],
         steps=steps(explanation) if len(called) > 1 else Section(""),
         icicles=[_icicle(explanation, name, head) for name, head in called.items()] if explanation.layers else [],
-    )  # fmt: skip
+    )
 
 
 def _icicle(explanation: ExplanationData, device: str, heading: str) -> dict[str, Any]:
@@ -116,8 +126,15 @@ def _cells(node: Node, device: str, whole: float, path: str, depth: int, x: floa
         return
     guess = node.guessed.get(device, 0.0) / seconds > GUESS
     text = f"{path or node.label}: {format_seconds(seconds)}, {seconds / whole:.1%} of {device}"
-    yield {"path": path, "label": node.label, "depth": depth, "x": f"{x:.5f}", "width": f"{seconds / whole:.5f}",
-           "text": text + (" (a guess)" if guess else ""), "guess": guess}  # fmt: skip
+    yield {
+        "path": path,
+        "label": node.label,
+        "depth": depth,
+        "x": f"{x:.5f}",
+        "width": f"{seconds / whole:.5f}",
+        "text": text + (" (a guess)" if guess else ""),
+        "guess": guess,
+    }
     for label, child in node.children.items():
         below = f"{path}.{label}" if path else label
         yield from _cells(child, device, whole, below, depth + 1, x)
@@ -128,26 +145,41 @@ def _timeline(device: str, spans: Sequence[SpanRow]) -> str:
     """What the host and the device do within one step."""
     unit, scale = axis_unit(max(span.start + span.seconds for span in spans))
     values = [
-        {"lane": span.lane, "phase": span.phase or "copy or wait", "from": span.start / scale,
-         "to": (span.start + span.seconds) / scale,
-         "what": f"{span.lane}, {span.phase} {span.label or 'whole model'}: {format_seconds(span.seconds)}"}
+        {
+            "lane": span.lane,
+            "phase": span.phase or "copy or wait",
+            "from": span.start / scale,
+            "to": (span.start + span.seconds) / scale,
+            "what": f"{span.lane}, {span.phase} {span.label or 'whole model'}: {format_seconds(span.seconds)}",
+        }
         for span in spans
-    ]  # fmt: skip
+    ]
     phases = [phase for phase in PHASE_COLOURS if any(value["phase"] == phase for value in values)]
-    return svg({
-        "data": {"values": values},
-        "height": {"step": 34},
-        "mark": {"type": "bar", "stroke": "var(--paper)", "strokeWidth": 0.5},
-        "encoding": {
-            "y": {"field": "lane", "type": "nominal", "sort": ["host", "device"], "title": None},
-            "x": {"field": "from", "type": "quantitative", "title": f"since the step began, {unit}",
-                  "axis": _TICKS},
-            "x2": {"field": "to"},
-            "color": {"field": "phase", "type": "nominal", "sort": None,
-                      "scale": {"domain": phases, "range": [PHASE_COLOURS[phase] for phase in phases]}},
-            "description": {"field": "what"},
+    return svg(
+        {
+            "data": {"values": values},
+            "height": {"step": 34},
+            "mark": {"type": "bar", "stroke": "var(--paper)", "strokeWidth": 0.5},
+            "encoding": {
+                "y": {"field": "lane", "type": "nominal", "sort": ["host", "device"], "title": None},
+                "x": {
+                    "field": "from",
+                    "type": "quantitative",
+                    "title": f"since the step began, {unit}",
+                    "axis": _TICKS,
+                },
+                "x2": {"field": "to"},
+                "color": {
+                    "field": "phase",
+                    "type": "nominal",
+                    "sort": None,
+                    "scale": {"domain": phases, "range": [PHASE_COLOURS[phase] for phase in phases]},
+                },
+                "description": {"field": "what"},
+            },
         },
-    }, f"When a step does what on {device}")  # fmt: skip
+        f"When a step does what on {device}",
+    )
 
 
 def _curves(sweep: Sweep) -> str:
@@ -155,18 +187,31 @@ def _curves(sweep: Sweep) -> str:
     called = sweep.headings
     unit, scale = axis_unit(max(time[0] for name in called for time in sweep.times(name) if time is not None))
     values = [
-        {"x": value, "device": called[name], "seconds": time[0] / scale, "low": time[1] / scale,
-         "high": time[2] / scale, "what": f"{name}, {sweep.named(value)}: {format_seconds(time[0])}"}
+        {
+            "x": value,
+            "device": called[name],
+            "seconds": time[0] / scale,
+            "low": time[1] / scale,
+            "high": time[2] / scale,
+            "what": f"{name}, {sweep.named(value)}: {format_seconds(time[0])}",
+        }
         for name in called
         for value, time in zip(sweep.rows, sweep.times(name), strict=True)
         if time is not None
-    ]  # fmt: skip
-    x = {"field": "x", "type": "quantitative", "scale": {"type": "log", "nice": False},
-         "axis": {"values": list(sweep.rows), "labelOverlap": True, "format": ",d"},
-         "title": sweep.axis}  # fmt: skip
-    colour = {"field": "device", "type": "nominal", "sort": None,
-              "scale": {"domain": list(called.values()),
-                        "range": list(DEVICE_COLOURS[: len(called)])}}  # fmt: skip
+    ]
+    x = {
+        "field": "x",
+        "type": "quantitative",
+        "scale": {"type": "log", "nice": False},
+        "axis": {"values": list(sweep.rows), "labelOverlap": True, "format": ",d"},
+        "title": sweep.axis,
+    }
+    colour = {
+        "field": "device",
+        "type": "nominal",
+        "sort": None,
+        "scale": {"domain": list(called.values()), "range": list(DEVICE_COLOURS[: len(called)])},
+    }
     y = {
         "type": "quantitative",
         "scale": {"type": "log"},
@@ -184,8 +229,10 @@ def _curves(sweep: Sweep) -> str:
         {"data": {"values": turning}, "mark": {"type": "rule", "strokeDash": [4, 4], "color": "currentColor"},
          "encoding": {"x": {**x, "field": "x"}}},
     ]  # fmt: skip
-    return svg({"data": {"values": values}, "height": 260, "layer": layers if turning else layers[:-1]},
-               f"Time by {sweep.axis}")  # fmt: skip
+    return svg(
+        {"data": {"values": values}, "height": 260, "layer": layers if turning else layers[:-1]},
+        f"Time by {sweep.axis}",
+    )
 
 
 def axis_unit(seconds: float) -> tuple[str, float]:

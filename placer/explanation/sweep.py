@@ -123,13 +123,15 @@ class Sweep:
         rows: list[dict[str, Any]] = []
         for value, table in self.rows.items():
             decision = self.decisions[value]
-            rows.append({
-                self.over: value,
-                "choice": decision.device,
-                "verdict": decision.verdict,
-                "confidence": decision.confidence,
-                "devices": {name: asdict(cost) for name, cost in table.costs.items()},
-            })  # fmt: skip
+            rows.append(
+                {
+                    self.over: value,
+                    "choice": decision.device,
+                    "verdict": decision.verdict,
+                    "confidence": decision.confidence,
+                    "devices": {name: asdict(cost) for name, cost in table.costs.items()},
+                }
+            )
         values = {
             "schema": 1,
             "sweep": self.over,
@@ -141,9 +143,7 @@ class Sweep:
         return json.dumps(values, indent=2, allow_nan=False) + "\n"
 
 
-def level(
-    low: float, high: float, at_low: tuple[float, float], at_high: tuple[float, float]
-) -> float | None:
+def level(low: float, high: float, at_low: tuple[float, float], at_high: tuple[float, float]) -> float | None:
     """About where two devices take the same between the values ``low`` and ``high``.
 
     Given is what the one chosen at ``low`` and the one chosen at ``high`` take at each. The logarithm of the ratio is
@@ -196,10 +196,11 @@ def table(sweep: Sweep) -> Section:
         rows.append(cells)
     unit = "in all" if sweep.in_all else "of the job" if sweep.part else "of a step"
     return Section(
-        f"Seconds {unit} by {sweep.axis}", rows=rows,
+        f"Seconds {unit} by {sweep.axis}",
+        rows=rows,
         heads=[sweep.over, *columns, *([_BETTER[sweep.objective], "sure"] if compared else [])],
         strong=[number for number, value in enumerate(sweep.rows) if value in turning],
-    )  # fmt: skip
+    )
 
 
 def _between(low: float, high: float) -> str:

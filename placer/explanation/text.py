@@ -63,9 +63,15 @@ def plain(parts: Iterable[Any], *, width: int, color: bool = False) -> str:
 
     file = io.StringIO()
     console = Printable(
-        file=file, width=width, force_terminal=color, color_system="standard" if color else None, highlight=False,
-        emoji=False, markup=False, legacy_windows=False,
-    )  # fmt: skip
+        file=file,
+        width=width,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        legacy_windows=False,
+    )
     for part in parts:
         if isinstance(part, (str, Text)):
             console.print(_wrapped(part, width))
@@ -84,9 +90,7 @@ def _wrapped(line: str | Text, width: int) -> Text:
 
 def wrapped_lines(text: str, width: int, *, indent: str = "") -> list[str]:
     """Lines of at most ``width`` columns; those after the first begin with ``indent``. No number leaves its unit."""
-    lines = textwrap.wrap(
-        _BEFORE_UNIT.sub(_NO_BREAK, text), width, subsequent_indent=indent, break_on_hyphens=False
-    )
+    lines = textwrap.wrap(_BEFORE_UNIT.sub(_NO_BREAK, text), width, subsequent_indent=indent, break_on_hyphens=False)
     return [line.replace(_NO_BREAK, " ") for line in lines]
 
 

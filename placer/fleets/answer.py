@@ -135,13 +135,26 @@ class FleetRow:
         """Plain values."""
         cost = self.cost
         return {
-            "machine": self.machine, "count": self.count, "gpu": self.gpu, "note": self.note, "device": cost.device,
-            "step_seconds": cost.step_seconds, "low": cost.low, "high": cost.high,
-            "one_time_seconds": cost.one_time_seconds, "job_seconds": cost.total_seconds, "dollars": cost.dollars,
-            "joules": cost.joules, "fits": cost.fits, "bounded_by": cost.bounded_by, "provenance": cost.provenance,
-            "verdict": self.verdict, "pareto": self.pareto, "reaches": self.reaches,
+            "machine": self.machine,
+            "count": self.count,
+            "gpu": self.gpu,
+            "note": self.note,
+            "device": cost.device,
+            "step_seconds": cost.step_seconds,
+            "low": cost.low,
+            "high": cost.high,
+            "one_time_seconds": cost.one_time_seconds,
+            "job_seconds": cost.total_seconds,
+            "dollars": cost.dollars,
+            "joules": cost.joules,
+            "fits": cost.fits,
+            "bounded_by": cost.bounded_by,
+            "provenance": cost.provenance,
+            "verdict": self.verdict,
+            "pareto": self.pareto,
+            "reaches": self.reaches,
             "devices": {name: asdict(device) for name, device in self.devices.items()},
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True)
@@ -169,10 +182,16 @@ class Fleet:
     def to_json(self) -> str:
         """Indented JSON, ending in a newline."""
         values = {
-            "schema": SCHEMA, "rows": [row.to_dict() for row in self.rows], "workload": self.workload,
-            "objective": self.objective, "target": self.target, "unit": self.unit, "count": self.count,
-            "notes": self.notes, "best": None if self.best is None else self.best.machine,
-        }  # fmt: skip
+            "schema": SCHEMA,
+            "rows": [row.to_dict() for row in self.rows],
+            "workload": self.workload,
+            "objective": self.objective,
+            "target": self.target,
+            "unit": self.unit,
+            "count": self.count,
+            "notes": self.notes,
+            "best": None if self.best is None else self.best.machine,
+        }
         return json.dumps(values, indent=2, allow_nan=False) + "\n"
 
     def __str__(self) -> str:
@@ -372,37 +391,74 @@ def _plot(fleet: Fleet, rows: Sequence[FleetRow]) -> str:
     values: list[dict[str, Any]] = []
     for number, row in enumerate(shown):
         low, high = row.between
-        values.append({
-            "seconds": many * row.seconds / scale, "low": many * low / scale,
-            "high": many * high / scale, "dollars": many * (row.dollars or 0.0), "pareto": row.pareto,
-            "label": row.machine if row.pareto or number < _LABELLED else "",
-            "numbers": kind(row.cost),
-            "what": f"{row.device} of {row.machine}: {format_duration(many * row.seconds)}, {_money(fleet, row)}",
-        })  # fmt: skip
+        values.append(
+            {
+                "seconds": many * row.seconds / scale,
+                "low": many * low / scale,
+                "high": many * high / scale,
+                "dollars": many * (row.dollars or 0.0),
+                "pareto": row.pareto,
+                "label": row.machine if row.pareto or number < _LABELLED else "",
+                "numbers": kind(row.cost),
+                "what": f"{row.device} of {row.machine}: {format_duration(many * row.seconds)}, {_money(fleet, row)}",
+            }
+        )
     ends = [value[end] for value in values for end in ("low", "high")]
-    x = {"field": "seconds", "type": "quantitative", "title": f"time, {unit}", "axis": {"tickCount": 6},
-         "scale": _log(ends)}  # fmt: skip
-    y = {"field": "dollars", "type": "quantitative", "title": "money, dollars",
-         "axis": {"tickCount": 5, "format": "$~g"},
-         "scale": _log([value["dollars"] for value in values])}  # fmt: skip
+    x = {
+        "field": "seconds",
+        "type": "quantitative",
+        "title": f"time, {unit}",
+        "axis": {"tickCount": 6},
+        "scale": _log(ends),
+    }
+    y = {
+        "field": "dollars",
+        "type": "quantitative",
+        "title": "money, dollars",
+        "axis": {"tickCount": 5, "format": "$~g"},
+        "scale": _log([value["dollars"] for value in values]),
+    }
     used = [name for name in _COLOURS if any(value["numbers"] == name for value in values)]
-    colour = {"field": "numbers", "type": "nominal", "sort": None,
-              "scale": {"domain": used, "range": [_COLOURS[name] for name in used]}}  # fmt: skip
-    return svg({
-        "data": {"values": values},
-        "height": 380,
-        "encoding": {"x": x, "y": y},
-        "layer": [
-            {"transform": [{"filter": "datum.pareto"}], "encoding": {"order": {"field": "seconds"}},
-             "mark": {"type": "line", "color": "var(--quiet)", "strokeDash": [5, 4]}},
-            {"mark": {"type": "rule", "opacity": 0.45}, "encoding": {
-                "x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": colour}},
-            {"mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-             "encoding": {"color": colour, "description": {"field": "what"}}},
-            {"mark": {"type": "text", "align": "left", "dx": 7, "dy": -8, "fontSize": 11, "fill": "currentColor"},
-             "encoding": {"text": {"field": "label"}}},
-        ],
-    }, "Time against money by machine")  # fmt: skip
+    colour = {
+        "field": "numbers",
+        "type": "nominal",
+        "sort": None,
+        "scale": {"domain": used, "range": [_COLOURS[name] for name in used]},
+    }
+    return svg(
+        {
+            "data": {"values": values},
+            "height": 380,
+            "encoding": {"x": x, "y": y},
+            "layer": [
+                {
+                    "transform": [{"filter": "datum.pareto"}],
+                    "encoding": {"order": {"field": "seconds"}},
+                    "mark": {"type": "line", "color": "var(--quiet)", "strokeDash": [5, 4]},
+                },
+                {
+                    "mark": {"type": "rule", "opacity": 0.45},
+                    "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": colour},
+                },
+                {
+                    "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
+                    "encoding": {"color": colour, "description": {"field": "what"}},
+                },
+                {
+                    "mark": {
+                        "type": "text",
+                        "align": "left",
+                        "dx": 7,
+                        "dy": -8,
+                        "fontSize": 11,
+                        "fill": "currentColor",
+                    },
+                    "encoding": {"text": {"field": "label"}},
+                },
+            ],
+        },
+        "Time against money by machine",
+    )
 
 
 def _log(values: Sequence[float]) -> dict[str, Any]:

@@ -37,9 +37,14 @@ _BEST = {"time": "fastest", "cost": "cheapest", "energy": "least energy"}
 
 
 def fleet(
-    model: Callable[..., Any] | Job, batch: Any = None, *, machines: Iterable[Machine | str] | Machine | str,
-    objective: str = "time", target: float | None = None, **workload: Any,
-) -> Fleet:  # fmt: skip
+    model: Callable[..., Any] | Job,
+    batch: Any = None,
+    *,
+    machines: Iterable[Machine | str] | Machine | str,
+    objective: str = "time",
+    target: float | None = None,
+    **workload: Any,
+) -> Fleet:
     """Where a step, or a job, should run: every machine with its time, money and energy, the best first.
 
     Nothing is run or moved.
@@ -161,9 +166,7 @@ def _best_device(costs: Mapping[str, Cost], count: int | None, objective: str, t
     return decide(costs, count).device
 
 
-def ranked(
-    rows: Mapping[Hashable, FleetRow], objective: str, target: float | None
-) -> dict[Hashable, FleetRow]:
+def ranked(rows: Mapping[Hashable, FleetRow], objective: str, target: float | None) -> dict[Hashable, FleetRow]:
     """The rows in order: where it fits, where it reaches the target (cheapest first), and by what is minimized."""
     order = sorted(rows, key=lambda name: _place(rows[name], objective))
     first = rows[order[0]]

@@ -45,9 +45,16 @@ _PRICED = (
 
 
 def generation(
-    model: Any, prompt_length: int, new_tokens: int, *, batch: int = 1, repeats: int | None = None, data: Data = "host",
-    autocast: torch.dtype | bool | None = None, **options: Any,
-) -> placer.Job:  # fmt: skip
+    model: Any,
+    prompt_length: int,
+    new_tokens: int,
+    *,
+    batch: int = 1,
+    repeats: int | None = None,
+    data: Data = "host",
+    autocast: torch.dtype | bool | None = None,
+    **options: Any,
+) -> placer.Job:
     """``model.generate(ids, max_new_tokens=new_tokens, **options)`` as a job, without running it.
 
     The parts are "prefill", which is the prompt's forward pass and the first token, and decode steps of one token each.

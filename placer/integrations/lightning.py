@@ -62,10 +62,14 @@ def _loss_of(output: Any) -> torch.Tensor:
 
 
 def trainer_args(
-    module: Any, train_dataloader: Any, val_dataloader: Any = None, *,
-    optimizer: str | torch.optim.Optimizer | None = None, loading: str | placer.Loading | float | None = None,
+    module: Any,
+    train_dataloader: Any,
+    val_dataloader: Any = None,
+    *,
+    optimizer: str | torch.optim.Optimizer | None = None,
+    loading: str | placer.Loading | float | None = None,
     **trainer: Any,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The arguments ``trainer``, with the ``accelerator`` and the ``devices`` where the whole fit finishes first.
 
     What is priced is the ``job`` of the same arguments; the decision is an INFO record of the logger ``placer``. An
@@ -89,10 +93,14 @@ def trainer_args(
 
 
 def job(
-    module: Any, train_dataloader: Any, val_dataloader: Any = None, *,
-    optimizer: str | torch.optim.Optimizer | None = None, loading: str | placer.Loading | float | None = None,
+    module: Any,
+    train_dataloader: Any,
+    val_dataloader: Any = None,
+    *,
+    optimizer: str | torch.optim.Optimizer | None = None,
+    loading: str | placer.Loading | float | None = None,
     **trainer: Any,
-) -> placer.Job:  # fmt: skip
+) -> placer.Job:
     """An epoch of ``Trainer.fit``: its training steps, then those of validation. It repeats ``max_epochs`` times.
 
     The parts are "training" (steps with an update), "accumulation" (those without, if gradients accumulate) and
@@ -122,20 +130,34 @@ def job(
     batches = _batches("train", train_dataloader, trainer.get("limit_train_batches"))
     trained, repeats = _fit(trainer, batches, accumulate)
     parts = loops.training_parts(
-        step, trained, accumulate=accumulate, clip=(lambda parameters: clip(parameters, limit)) if limit else None,
-        update=UPDATE + bar, micro=MICRO + bar, batch=(loops.first_batch(train_dataloader),), loss=_loss_of,
+        step,
+        trained,
+        accumulate=accumulate,
+        clip=(lambda parameters: clip(parameters, limit)) if limit else None,
+        update=UPDATE + bar,
+        micro=MICRO + bar,
+        batch=(loops.first_batch(train_dataloader),),
+        loss=_loss_of,
         optimizer=_configured(module) if optimizer is None else optimizer,
-        loading=loops.loading_of(loading, train_dataloader), autocast=_PRECISIONS[precision],
-    )  # fmt: skip
+        loading=loops.loading_of(loading, train_dataloader),
+        autocast=_PRECISIONS[precision],
+    )
     if val_dataloader is not None and _validates(module):
         validated = _batches("val", val_dataloader, trainer.get("limit_val_batches"))
         times = _validations(trainer, batches, trained)
         if validated and times:
-            parts.append(placer.Part(
-                "validation", _Step(module, "validation_step"), count=validated * times, mode="infer",
-                batch=(loops.first_batch(val_dataloader),), loading=loops.loading_of(loading, val_dataloader),
-                loop_calls=VALIDATION + bar, autocast=_PRECISIONS[precision],
-            ))  # fmt: skip
+            parts.append(
+                placer.Part(
+                    "validation",
+                    _Step(module, "validation_step"),
+                    count=validated * times,
+                    mode="infer",
+                    batch=(loops.first_batch(val_dataloader),),
+                    loading=loops.loading_of(loading, val_dataloader),
+                    loop_calls=VALIDATION + bar,
+                    autocast=_PRECISIONS[precision],
+                )
+            )
     return placer.Job(parts, repeats=repeats)
 
 

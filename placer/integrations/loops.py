@@ -127,9 +127,13 @@ def loading_of(loading: Any, loader: Iterable[Any]) -> Loading | float | None:
 
 
 def loading_between(
-    loader: Any, step: Callable[[Any], object], *, clock: Callable[[], float] = time.thread_time,
-    limit_seconds: float = 0.5, most: int = MOST_BATCHES,
-) -> Loading:  # fmt: skip
+    loader: Any,
+    step: Callable[[Any], object],
+    *,
+    clock: Callable[[], float] = time.thread_time,
+    limit_seconds: float = 0.5,
+    most: int = MOST_BATCHES,
+) -> Loading:
     """Measure ``loader`` with ``step`` of each batch in between, whose own time does not count, for some time.
 
     Alone, a loader finds its code and data in the caches, which a step replaces. A loader with workers is measured
@@ -180,9 +184,15 @@ class GradientStep(nn.Module):
 
 
 def training_parts(
-    step: nn.Module, batches: int, *, accumulate: int, clip: Callable[[Any], object] | None, update: int, micro: int,
+    step: nn.Module,
+    batches: int,
+    *,
+    accumulate: int,
+    clip: Callable[[Any], object] | None,
+    update: int,
+    micro: int,
     **part: Any,
-) -> list[placer.Part]:  # fmt: skip
+) -> list[placer.Part]:
     """The part "training" of steps with an update, and with accumulation the part "accumulation" of those without.
 
     ``batches`` are those of one repeat of the job: every ``accumulate``-th and the last one are followed by an update.

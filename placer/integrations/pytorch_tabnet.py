@@ -39,9 +39,15 @@ def choose(estimator: Any, X: Any, y: Any, **options: Any) -> placer.JobPlacemen
 
 
 def job(
-    estimator: Any, X: Any, y: Any, *, batch_size: int = 1024, virtual_batch_size: int = 128,  # noqa: N803
-    max_epochs: int = 100, eval_set: Sequence[tuple[Any, Any]] | None = None,
-) -> placer.Job:  # fmt: skip
+    estimator: Any,
+    X: Any,  # noqa: N803
+    y: Any,
+    *,
+    batch_size: int = 1024,
+    virtual_batch_size: int = 128,
+    max_epochs: int = 100,
+    eval_set: Sequence[tuple[Any, Any]] | None = None,
+) -> placer.Job:
     """An epoch of ``fit``: its batches, then those of each evaluation set. It repeats ``max_epochs`` times.
 
     Each step is the estimator's own code: network, loss, sparsity penalty, clipping, optimizer and callbacks. Its
@@ -58,9 +64,16 @@ def job(
     with same_randomness(), warnings.catch_warnings(), contextlib.redirect_stdout(None):
         warnings.simplefilter("ignore")  # fit says the same
         prepared.fit(  # prepares all, and trains for no epoch
-            rows, labels, eval_set=list(sets), max_epochs=0, patience=1, batch_size=batch_size,
-            virtual_batch_size=virtual_batch_size, drop_last=len(rows) >= batch_size, compute_importance=False,
-        )  # fmt: skip
+            rows,
+            labels,
+            eval_set=list(sets),
+            max_epochs=0,
+            patience=1,
+            batch_size=batch_size,
+            virtual_batch_size=virtual_batch_size,
+            drop_last=len(rows) >= batch_size,
+            compute_importance=False,
+        )
         prepared._callback_container.on_train_begin()
         prepared._callback_container.on_epoch_begin(0)
         few = slice(_BATCHES * batch_size)
@@ -83,9 +96,13 @@ def _training(estimator: Any, loader: Any, count: int) -> placer.Part:
         estimator._callback_container.on_batch_end(0, estimator._train_batch(features, target))
 
     return placer.Part(
-        "training", step, count=count, batch=tuple(next(iter(loader))), modules=estimator.network,
+        "training",
+        step,
+        count=count,
+        batch=tuple(next(iter(loader))),
+        modules=estimator.network,
         loading=loading_between(loader, lambda batch: step(*batch)),
-    )  # fmt: skip
+    )
 
 
 def _evaluation(estimator: Any, name: str, loader: Any, count: int) -> placer.Part:
@@ -96,9 +113,13 @@ def _evaluation(estimator: Any, name: str, loader: Any, count: int) -> placer.Pa
         estimator._predict_batch(features)
 
     return placer.Part(
-        f"evaluation of {name}", step, count=count, batch=(next(iter(loader))[0],), modules=estimator.network,
+        f"evaluation of {name}",
+        step,
+        count=count,
+        batch=(next(iter(loader))[0],),
+        modules=estimator.network,
         loading=loading_between(loader, lambda batch: step(batch[0])),
-    )  # fmt: skip
+    )
 
 
 def _scores(estimator: Any, targets: Sequence[Any]) -> placer.Part:

@@ -327,9 +327,15 @@ class NodeChoice:
 
 
 def choose_node(
-    model: Callable[..., Any] | Workload | Job | Traced, batch: Any = None, *, cluster: Cluster | None = None,
-    objective: str = "time", price: Mapping[str, float] | None = None, target: float | None = None, **workload: Any,
-) -> NodeChoice:  # fmt: skip
+    model: Callable[..., Any] | Workload | Job | Traced,
+    batch: Any = None,
+    *,
+    cluster: Cluster | None = None,
+    objective: str = "time",
+    price: Mapping[str, float] | None = None,
+    target: float | None = None,
+    **workload: Any,
+) -> NodeChoice:
     """The kind of node, and the device there, on which a step or a job is best. Nothing is run or moved.
 
     Each kind of node is priced once. One that was never calibrated counts as an estimate.

@@ -77,9 +77,13 @@ def _part(net: Any, name: str, data: Any, clock: Callable[[], float]) -> placer.
         net.run_single_epoch([batch], training=trains, prefix=prefix, step_fn=one_step)
 
     return placer.Part(
-        name, step, count=len(loader), batch=(first_batch(loader),), modules=[net.module_, net.criterion_],
+        name,
+        step,
+        count=len(loader),
+        batch=(first_batch(loader),),
+        modules=[net.module_, net.criterion_],
         loading=loading_between(loader, step, clock=clock),
-    )  # fmt: skip
+    )
 
 
 class Chosen(str):

@@ -159,9 +159,13 @@ def machines(cloud: str | None = None, region: str | None = None) -> list[Machin
         if gpu is None or (gpu, offer.vcpus) in cheapest or not (gpu or offer.vcpus):
             continue
         cheapest[gpu, offer.vcpus] = Machine(
-            offer.instance, cpu_class(offer.vcpus or DEFAULT_VCPUS, offer.memory_gb), gpu=gpu, price=offer.price,
-            note=f"{offer.cloud} {offer.region}, price of {offer.date}", priced=offer.date,
-        )  # fmt: skip
+            offer.instance,
+            cpu_class(offer.vcpus or DEFAULT_VCPUS, offer.memory_gb),
+            gpu=gpu,
+            price=offer.price,
+            note=f"{offer.cloud} {offer.region}, price of {offer.date}",
+            priced=offer.date,
+        )
     return list(cheapest.values())
 
 
@@ -217,11 +221,19 @@ def _offers(cloud: str, path: Path) -> list[Offer]:
             for row in csv.DictReader(file):
                 price, count = _number(row["Price"]), _number(row["AcceleratorCount"])
                 if price is not None and count in (None, 1.0):
-                    rows.append(Offer(
-                        cloud, row["InstanceType"], row["Region"], row.get("AvailabilityZone") or "",
-                        row["AcceleratorName"] if count else "", _number(row["vCPUs"]), _number(row["MemoryGiB"]),
-                        price, date,
-                    ))  # fmt: skip
+                    rows.append(
+                        Offer(
+                            cloud,
+                            row["InstanceType"],
+                            row["Region"],
+                            row.get("AvailabilityZone") or "",
+                            row["AcceleratorName"] if count else "",
+                            _number(row["vCPUs"]),
+                            _number(row["MemoryGiB"]),
+                            price,
+                            date,
+                        )
+                    )
     except (OSError, KeyError, ValueError, csv.Error) as error:
         raise PlacerError(
             f"SkyPilot's catalog {path} cannot be read ({error}): delete it, and download it again with "

@@ -42,9 +42,14 @@ _ONE_ROW = {
 
 
 def algorithm_args(
-    algorithm: type[Any], policy: Any, env: Any, *, total_timesteps: int | None = None,
-    env_seconds: float | str | None = None, **kwargs: Any,
-) -> dict[str, Any]:  # fmt: skip
+    algorithm: type[Any],
+    policy: Any,
+    env: Any,
+    *,
+    total_timesteps: int | None = None,
+    env_seconds: float | str | None = None,
+    **kwargs: Any,
+) -> dict[str, Any]:
     """``kwargs`` for ``algorithm(policy, env, **kwargs)``, with the ``device`` where it learns fastest.
 
     What is priced is the ``job`` of the same arguments; the decision is an INFO record of the logger ``placer``. A
@@ -60,9 +65,14 @@ def algorithm_args(
 
 
 def job(
-    algorithm: type[Any], policy: Any, env: Any, *, total_timesteps: int | None = None,
-    env_seconds: float | str | None = None, **kwargs: Any,
-) -> placer.Job:  # fmt: skip
+    algorithm: type[Any],
+    policy: Any,
+    env: Any,
+    *,
+    total_timesteps: int | None = None,
+    env_seconds: float | str | None = None,
+    **kwargs: Any,
+) -> placer.Job:
     """What ``learn`` repeats: the policy acts in the environments, then the networks are updated.
 
     Each step is the library's own code, with its callbacks and buffers: ``collect_rollouts`` for one step, and
@@ -97,11 +107,16 @@ def job(
             loading = _measured(learner, environments, steps[0], copied=not isinstance(env, str))
     parts = [
         placer.Part(
-            step.name, step.run, count=step.count, batch=(step.example,), modules=learner.policy,
+            step.name,
+            step.run,
+            count=step.count,
+            batch=(step.example,),
+            modules=learner.policy,
             loading=loading if step is steps[0] else None,
         )
-        for step in steps if step.count
-    ]  # fmt: skip
+        for step in steps
+        if step.count
+    ]
     if total_timesteps is None:
         return placer.Job(parts)
     timesteps = whole("total_timesteps", total_timesteps)

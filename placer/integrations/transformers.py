@@ -35,11 +35,15 @@ _OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 def training_args(
-    model: torch.nn.Module, train_dataset: Any, eval_dataset: Any = None, *,
+    model: torch.nn.Module,
+    train_dataset: Any,
+    eval_dataset: Any = None,
+    *,
     data_collator: Callable[[list[Any]], Any] = default_data_collator,
-    optimizer: str | torch.optim.Optimizer | None = None, loading: str | placer.Loading | float | None = None,
+    optimizer: str | torch.optim.Optimizer | None = None,
+    loading: str | placer.Loading | float | None = None,
     **arguments: Any,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The ``arguments`` for ``TrainingArguments``, with ``use_cpu`` as it is where the whole run finishes first.
 
     What is priced is the ``job`` of the same arguments, on the CPU and on the first accelerator, which the Trainer
@@ -52,9 +56,15 @@ def training_args(
         loops.keep(f"use_cpu={arguments['use_cpu']!r}" if "use_cpu" in arguments else "fp16, for a GPU,")
         return arguments
     run = partial(
-        job, model, train_dataset, eval_dataset, data_collator=data_collator, optimizer=optimizer, loading=loading,
+        job,
+        model,
+        train_dataset,
+        eval_dataset,
+        data_collator=data_collator,
+        optimizer=optimizer,
+        loading=loading,
         **arguments,
-    )  # fmt: skip
+    )
     # The Trainer takes the first accelerator whichever is free, and in a distributed run that of the rank.
     devices = None if ranks.distributed() else ("cpu", *machine.accelerators()[:1])
     return {**arguments, "use_cpu": loops.choose_job(run, [model], devices=devices).device.type == "cpu"}
@@ -76,11 +86,15 @@ class _Checked(torch.nn.Module):
 
 
 def job(
-    model: torch.nn.Module, train_dataset: Any, eval_dataset: Any = None, *,
+    model: torch.nn.Module,
+    train_dataset: Any,
+    eval_dataset: Any = None,
+    *,
     data_collator: Callable[[list[Any]], Any] = default_data_collator,
-    optimizer: str | torch.optim.Optimizer | None = None, loading: str | placer.Loading | float | None = None,
+    optimizer: str | torch.optim.Optimizer | None = None,
+    loading: str | placer.Loading | float | None = None,
     **arguments: Any,
-) -> placer.Job:  # fmt: skip
+) -> placer.Job:
     """An epoch of ``Trainer.train``: its training steps, then those of evaluation, ``num_train_epochs`` times.
 
     The parts are "training" (steps with an update), "accumulation" (those without, if gradients accumulate) and
@@ -110,9 +124,12 @@ def job(
             raise TypeError(f"the {which} data set has no length, so how many steps an epoch has cannot be known")
         rows = loops.whole(f"per_device_{which}_batch_size", argument(f"per_device_{which}_batch_size"))
         return DataLoader(
-            dataset, rows, collate_fn=collate, drop_last=argument("dataloader_drop_last"),
+            dataset,
+            rows,
+            collate_fn=collate,
+            drop_last=argument("dataloader_drop_last"),
             num_workers=argument("dataloader_num_workers"),
-        )  # fmt: skip
+        )
 
     accumulate = loops.whole("gradient_accumulation_steps", argument("gradient_accumulation_steps"))
     autocast = torch.bfloat16 if argument("bf16") else torch.float16 if argument("fp16") else None
@@ -123,23 +140,35 @@ def job(
     batches = min(len(training), total * accumulate)  # fewer where the run ends within its first epoch
     norm = argument("max_grad_norm") or math.inf  # also where nothing is clipped, the norm of the gradients is computed
     parts = loops.training_parts(
-        _Checked(model), batches, accumulate=accumulate,
-        clip=lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, norm), update=UPDATE, micro=MICRO,
-        batch=loops.first_batch(training), autocast=autocast,
+        _Checked(model),
+        batches,
+        accumulate=accumulate,
+        clip=lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, norm),
+        update=UPDATE,
+        micro=MICRO,
+        batch=loops.first_batch(training),
+        autocast=autocast,
         optimizer=_optimizer(model, argument("optim")) if optimizer is None else optimizer,
         loading=loops.loading_of(loading, training),
-    )  # fmt: skip
+    )
     times = _evaluations(argument, total, repeats) / repeats
     several = isinstance(eval_dataset, dict)
     for name, held_out in (eval_dataset if several else {"": eval_dataset}).items():
         if held_out is None or not times:
             continue
         evaluation = loader("eval", held_out)
-        parts.append(placer.Part(
-            f"evaluation of {name}" if several else "evaluation", model, count=len(evaluation) * times, mode="infer",
-            batch=loops.first_batch(evaluation), loading=loops.loading_of(loading, evaluation),
-            loop_calls=EVALUATION, autocast=autocast,
-        ))  # fmt: skip
+        parts.append(
+            placer.Part(
+                f"evaluation of {name}" if several else "evaluation",
+                model,
+                count=len(evaluation) * times,
+                mode="infer",
+                batch=loops.first_batch(evaluation),
+                loading=loops.loading_of(loading, evaluation),
+                loop_calls=EVALUATION,
+                autocast=autocast,
+            )
+        )
     return placer.Job(parts, repeats=repeats)
 
 

@@ -103,6 +103,7 @@ def _tf32(current: object, legacy: object) -> bool:
     precision = getattr(current, "fp32_precision", None)
     return precision == "tf32" if precision is not None else bool(getattr(legacy, "allow_tf32", False))
 
+
 #: Kernels and containers report a slightly different total after an update; speed does not depend on it.
 MEMORY_TOLERANCE = 0.05
 
@@ -157,8 +158,9 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any], calibrated_thre
             continue
         changes += [
             f"{field} of {device}: {_show(old.get(field))} -> {_show(facts.get(field))}"
-            for field in ("name", "driver") if old.get(field) != facts.get(field)
-        ]  # fmt: skip
+            for field in ("name", "driver")
+            if old.get(field) != facts.get(field)
+        ]
         if not close(old.get("memory_bytes"), facts.get("memory_bytes")):
             changes.append(f"memory of {device}: {_gib(old.get('memory_bytes'))} -> {_gib(facts.get('memory_bytes'))}")
     return tuple(changes)

@@ -85,11 +85,15 @@ def measure_speeds() -> MeasuredSpeeds:
     finally:
         torch.set_num_threads(threads)
     return MeasuredSpeeds(
-        threads=threads, small_step_seconds=small_step_seconds, flops_per_second=flops, bytes_per_second=moved,
-        core_flops_per_second=core_flops, core_bytes_per_second=core_moved,
+        threads=threads,
+        small_step_seconds=small_step_seconds,
+        flops_per_second=flops,
+        bytes_per_second=moved,
+        core_flops_per_second=core_flops,
+        core_bytes_per_second=core_moved,
         region_seconds=min(max(on_two - on_one, 0.0), _WAKING * threads) if threads > 1 else 0.0,
         others_share=max(taken_share(began, ended), waited_share(alone_since, ended)),
-    )  # fmt: skip
+    )
 
 
 def _small_step() -> Callable[[], object]:
@@ -123,9 +127,7 @@ def small_network() -> tuple[torch.nn.Module, torch.Tensor]:
     class SmallNetwork(nn.Sequential):
         """A type of this package, by which ``placer run`` tells it from a user's model."""
 
-    model = SmallNetwork(
-        linear(_INPUTS, _HIDDEN), nn.ReLU(), linear(_HIDDEN, _HIDDEN), nn.Tanh(), linear(_HIDDEN, 8)
-    )  # fmt: skip
+    model = SmallNetwork(linear(_INPUTS, _HIDDEN), nn.ReLU(), linear(_HIDDEN, _HIDDEN), nn.Tanh(), linear(_HIDDEN, 8))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(0.01)

@@ -240,9 +240,13 @@ def relocate(workload: Workload, optimizer: Optimizers, device: str, *, threads:
 
 
 def relocate_or_stay(
-    workload: Workload, optimizer: Optimizers, device: str, *, allowed: Sequence[str] | None,
+    workload: Workload,
+    optimizer: Optimizers,
+    device: str,
+    *,
+    allowed: Sequence[str] | None,
     threads: int | None = None,
-) -> Refused | None:  # fmt: skip
+) -> Refused | None:
     """``relocate``, or stay where the device refuses (full, gone, a driver too old).
 
     ``allowed`` are the devices the caller chooses from, None: all of this machine. Raises what was raised under

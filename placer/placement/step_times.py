@@ -95,9 +95,13 @@ class StepTimes:
     """
 
     def __init__(
-        self, device: str, clock: Callable[[], float] = time.perf_counter, *, drift: Drift | None = None,
+        self,
+        device: str,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        drift: Drift | None = None,
         record: Callable[[float, float, float, int], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.device = device
         self.recent: deque[float] = deque(maxlen=RECENT_STEPS)
         self.seen = 0

@@ -164,9 +164,7 @@ def places_in_kernels(trace: Trace, works: Sequence[Work], regions: Sequence[str
     return places
 
 
-def _kernels(
-    trace: Trace, works: Sequence[Work], regions: Sequence[str]
-) -> tuple[list[int | None], dict[int, int]]:
+def _kernels(trace: Trace, works: Sequence[Work], regions: Sequence[str]) -> tuple[list[int | None], dict[int, int]]:
     """(The number of every call's kernel, None of what the compiler writes none for; the call that makes each value).
 
     A kernel is what hangs together at one depth: the number of steps before a call that no kernel can join.
@@ -248,9 +246,13 @@ def _channels_last(priced: PricedTrace, model: CostModel, regions: Sequence[str]
 
 
 def host_counts(
-    trace: Trace, seconds: Sequence[float], works: Sequence[Work], places: Sequence[Place], regions: Sequence[str],
+    trace: Trace,
+    seconds: Sequence[float],
+    works: Sequence[Work],
+    places: Sequence[Place],
+    regions: Sequence[str],
     python: float,
-) -> dict[str, float]:  # fmt: skip
+) -> dict[str, float]:
     """How often the framework's and the compiler's own code runs in one step; ``python`` scales the latter.
 
     What is not compiled, the loss and the update, counts as in an eager step; a training step has a node of autograd
@@ -260,9 +262,13 @@ def host_counts(
     train = trace.mode == "train"
     losses = sum(call.phase == "loss" for call, _ in eager)
     rest = replace(
-        trace, calls=tuple(call for call, _ in eager), python_calls=0, evicted_calls=0.0, dataflow=(),
+        trace,
+        calls=tuple(call for call, _ in eager),
+        python_calls=0,
+        evicted_calls=0.0,
+        dataflow=(),
         autograd_nodes=1 + losses + len(trace.parameters) if train else 0,
-    )  # fmt: skip
+    )
     counts = framework_counts(rest, [s for _, s in eager])
     library = sum(
         1 for work, region in zip(works, regions, strict=True) if region and work.family not in (*FUSABLE, "view")

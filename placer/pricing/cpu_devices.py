@@ -101,9 +101,13 @@ def cpu_from_speeds(
     faster = speeds.flops_per_second / speeds.core_flops_per_second
     of_all_cores = {name: rate * faster for name, rate in core.rates.items() if name.startswith("flops/")}
     cores = Cores(
-        _with_units(core.rates, kind, speeds, threads), speeds.region_seconds,
-        speeds.flops_per_second / kind.multiplies, speeds.bytes_per_second, cache_bytes, kind.thread_seconds,
-    )  # fmt: skip
+        _with_units(core.rates, kind, speeds, threads),
+        speeds.region_seconds,
+        speeds.flops_per_second / kind.multiplies,
+        speeds.bytes_per_second,
+        cache_bytes,
+        kind.thread_seconds,
+    )
     rates = {**cores.rates, **of_all_cores, "bytes_per_second": speeds.bytes_per_second}
     return replace(core, threads=threads, rates=rates, cores=cores)
 
@@ -128,9 +132,12 @@ def _scaled(
         **{f"{CYCLE}/{what}": narrower * cycle for what in _VECTORISED},
     }
     return replace(
-        started, rates=rates, estimated=True, reference=str(measured.fingerprint.get("cpu") or ""),
+        started,
+        rates=rates,
+        estimated=True,
+        reference=str(measured.fingerprint.get("cpu") or ""),
         interval={**fit.interval, "base": base, HOST_DOUBT: speeds.doubt},
-    )  # fmt: skip
+    )
 
 
 def _with_units(rates: Mapping[str, float], kind: CpuKind, speeds: CpuSpeeds, threads: int) -> Mapping[str, float]:
@@ -143,8 +150,10 @@ def _with_units(rates: Mapping[str, float], kind: CpuKind, speeds: CpuSpeeds, th
     if kind.unfolds:
         core_cycle = cycle_seconds(rates) / _TABLE_CYCLE
         found |= {
-            PRODUCTS: speeds.flops_per_second, UNFOLDED: BYTES_PER_CYCLE * threads / core_cycle, CORE_CYCLE: core_cycle,
-        }  # fmt: skip
+            PRODUCTS: speeds.flops_per_second,
+            UNFOLDED: BYTES_PER_CYCLE * threads / core_cycle,
+            CORE_CYCLE: core_cycle,
+        }
     return found
 
 

@@ -205,9 +205,18 @@ def _at(work: Work, previous: float, reuse_distance: float, first: bool) -> Work
         p.footprint, p.kinds, previous, reuse_distance, p.kept, p.recording, p.repeated, p.evicted, float(first)
     )
     return Work(
-        work.family, work.op, work.dtype, work.flops, work.bytes, work.shape, place, work.effort, work.loads,
-        work.fresh, work.misses,
-    )  # fmt: skip
+        work.family,
+        work.op,
+        work.dtype,
+        work.flops,
+        work.bytes,
+        work.shape,
+        place,
+        work.effort,
+        work.loads,
+        work.fresh,
+        work.misses,
+    )
 
 
 def _key(call: OpCall) -> tuple[object, ...]:
@@ -265,9 +274,11 @@ def on_accelerator(work: Work) -> Work:
     op = op_of(work.op)
     kept = work.suffix in _KEPT_SUFFIXES and work.family != "reduction"
     plain = replace(
-        work, op=work.op if kept else op, dtype=work.dtype.partition("+")[0],
+        work,
+        op=work.op if kept else op,
+        dtype=work.dtype.partition("+")[0],
         place=Place(footprint=work.place.footprint, kinds=0.0, repeated=work.place.repeated),
-    )  # fmt: skip
+    )
     if isinstance(work.shape, Attention):
         return replace(plain, op=f"{op}{SUFFIX}{_backend(work.shape, plain.dtype)}")
     if isinstance(work.shape, Update) and not kept and not work.updated_alone:
@@ -289,5 +300,3 @@ def _backend(shape: Attention, dtype: str) -> str:
         return "flash"
     loads = 8 if half else 4
     return "efficient" if dtype in ("float32", *_HALVES) and shape.width % loads == 0 else "math"
-
-

@@ -77,9 +77,7 @@ def memory_elsewhere(profile: Profile, fit: Device) -> int | None:
 @once_per_trace
 def _update_bytes(trace: Trace) -> int:
     """Bytes of intermediates of an update of all tensors at once."""
-    return sum(
-        call.inputs[0].stored_bytes for call in trace.calls if is_update(call) and _has_copy(call)
-    )
+    return sum(call.inputs[0].stored_bytes for call in trace.calls if is_update(call) and _has_copy(call))
 
 
 def _has_copy(call: OpCall) -> bool:

@@ -48,9 +48,7 @@ def estimated_profile(calibration: Profile | None, why: str, threads: int) -> Pr
     for accelerator in facts["accelerators"]:
         fit = _accelerator(accelerator, calibration, cpu, facts)
         fits += [] if fit is None else [fit]
-    return uncalibrated(
-        fits, facts, "estimate", notes, unusable={} if calibration is None else calibration.unusable
-    )  # fmt: skip
+    return uncalibrated(fits, facts, "estimate", notes, unusable={} if calibration is None else calibration.unusable)
 
 
 @cache
@@ -115,7 +113,9 @@ def named_profile(
                 return cpu_profile(*named_cores(source))
             if os.sep in source:
                 raise missing from None
-            what = str(missing) if isinstance(missing, ProfileMissing) else (
-                f"no profile is called {source!r}; list them with: placer profile list"
+            what = (
+                str(missing)
+                if isinstance(missing, ProfileMissing)
+                else (f"no profile is called {source!r}; list them with: placer profile list")
             )
             raise UnknownGPU(f"{what}; {unknown}") from None

@@ -42,11 +42,22 @@ FAMILIES: Mapping[str, Family] = {
     "view": Family(shapes.View, mps="view"),
     "matmul": Family(shapes.Product, "product", "product", "matmul", multiplies=True, described=True, mps_rows=True),
     "convolution": Family(
-        shapes.Convolution, "convolution", "convolution", "conv", multiplies=True, described=True, mps="large graph",
+        shapes.Convolution,
+        "convolution",
+        "convolution",
+        "conv",
+        multiplies=True,
+        described=True,
+        mps="large graph",
         mps_rows=True,
     ),
     "convolution_backward": Family(
-        shapes.ConvolutionGradient, "convolution", "convolution", "conv", multiplies=True, described=True,
+        shapes.ConvolutionGradient,
+        "convolution",
+        "convolution",
+        "conv",
+        multiplies=True,
+        described=True,
         mps="large graph",
     ),
     "elementwise": Family(shapes.Loop, fusable=True, mps="kernel", mps_rows=True),
@@ -65,4 +76,4 @@ FAMILIES: Mapping[str, Family] = {
     "optimizer": Family(shapes.Update, described=True, mps="updates"),
     "quantized": Family(shapes.Quantized),
     "other": Family(shapes.Other),
-}  # fmt: skip
+}

@@ -26,13 +26,21 @@ SCALES = ("50us", "600us", "8ms")
 MANY_OPS = 100
 #: Counts by phase. Phases are timed separately, so the cost of one cannot be taken for another's.
 FORWARD = (
-    "step", "forward_op", "op_reuse_distance_100_ops", "python_call", "call_reuse_distance_100_ops", "evicted_call",
+    "step",
+    "forward_op",
+    "op_reuse_distance_100_ops",
+    "python_call",
+    "call_reuse_distance_100_ops",
+    "evicted_call",
     *(f"{what}_reuse_distance_{scale}" for what in ("op", "recorded_op", "call") for scale in SCALES),
-)  # fmt: skip
+)
 BACKWARD = (
-    "training_step", "backward_op", "autograd_node", "cold_node",
+    "training_step",
+    "backward_op",
+    "autograd_node",
+    "cold_node",
     *(f"backward_op_reuse_distance_{scale}" for scale in SCALES),
-)  # fmt: skip
+)
 UPDATE = ("update", "updated_tensor")
 #: All counts that calibration learns a cost of.
 LEARNT = (*FORWARD, *BACKWARD, *UPDATE)

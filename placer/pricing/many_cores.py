@@ -34,9 +34,13 @@ def share_of(work: Work, cores: float) -> Work:
     if effort is not None:
         effort = effort._replace(cycles=effort.cycles / cores, bytes=effort.bytes / cores, flops=effort.flops / cores)
     return replace(
-        work, flops=work.flops / cores, bytes=shape.share_bytes(work.bytes, cores), shape=shape,
-        place=work.place._replace(footprint=work.place.footprint / cores), effort=effort,
-    )  # fmt: skip
+        work,
+        flops=work.flops / cores,
+        bytes=shape.share_bytes(work.bytes, cores),
+        shape=shape,
+        place=work.place._replace(footprint=work.place.footprint / cores),
+        effort=effort,
+    )
 
 
 def shared_seconds(work: Work, cut_: Cut, share: float, start: float, cores: Cores, threads: int) -> float:

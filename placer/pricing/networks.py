@@ -146,12 +146,16 @@ def read_network(fields: Mapping[str, Any]) -> Network:
     """A network as a file has it."""
     layers = tuple((_weight(layer), unpacked(layer["bias"])) for layer in fields["layers"])
     return Network(
-        low=unpacked(fields["low"]), high=unpacked(fields["high"]), mean=unpacked(fields["mean"]),
-        scale=unpacked(fields["scale"]), layers=layers,
+        low=unpacked(fields["low"]),
+        high=unpacked(fields["high"]),
+        mean=unpacked(fields["mean"]),
+        scale=unpacked(fields["scale"]),
+        layers=layers,
         labels={name: unpacked(numbers) for name, numbers in fields["labels"].items()},
         devices={name: unpacked(numbers) for name, numbers in fields["devices"].items()},
-        sigma={name: (each[0], each[1]) for name, each in fields["sigma"].items()}, trust=fields.get("trust", {}),
-    )  # fmt: skip
+        sigma={name: (each[0], each[1]) for name, each in fields["sigma"].items()},
+        trust=fields.get("trust", {}),
+    )
 
 
 def packed_layer(weight: NDArray[Any], bias: NDArray[Any]) -> dict[str, Any]:

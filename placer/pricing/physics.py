@@ -226,10 +226,13 @@ def step_bounds(priced: PricedTrace, components: Mapping[str, float], fit: Devic
     faster kernels would save nothing: all that is not copied or waited for is bounded by launches.
     """
     found: dict[Bound, float] = {
-        "launches": components.get("dispatch", 0.0), "transfer": components.get("copy", 0.0), "arithmetic": 0.0,
-        "memory": 0.0, "waits": components.get("sync", 0.0) + components.get("others", 0.0),
+        "launches": components.get("dispatch", 0.0),
+        "transfer": components.get("copy", 0.0),
+        "arithmetic": 0.0,
+        "memory": 0.0,
+        "waits": components.get("sync", 0.0) + components.get("others", 0.0),
         "loader": components.get("loading", 0.0),
-    }  # fmt: skip
+    }
     device = sum(priced.seconds)
     host = sum(priced.host_seconds) + framework_seconds(priced.counts, fit.framework)
     if priced.device != "cpu" and host > device:

@@ -53,11 +53,14 @@ def _ops_of(trace: Trace) -> frozenset[str]:
 @once_per_trace
 def _convolution_shapes(trace: Trace) -> int:
     """Different convolutions of a step."""
-    return len({
-        (call.op, tuple(t.shape for t in call.inputs), call.args)
-        for call in trace.calls
-        if issubclass(FAMILIES[row_of(call.op).family or "other"].shape, Convolution)
-    })  # fmt: skip
+    return len(
+        {
+            (call.op, tuple(t.shape for t in call.inputs), call.args)
+            for call in trace.calls
+            if issubclass(FAMILIES[row_of(call.op).family or "other"].shape, Convolution)
+        }
+    )
+
 
 #: Watts of one hardware thread of a server, idle and fully used: means over the CPUs that AWS runs, of their
 #: SPECpower_ssj2008 results (Cloud Carbon Footprint). Laptops and desktops differ by a factor of two.
@@ -90,6 +93,7 @@ def step_watts(
             used = min(components.get("compute", 0.0) / step_seconds, 1.0)
             return watts + limit * (GPU_IDLE + used * (1.0 - GPU_IDLE))
     return None
+
 
 #: What is paid once that is the same for every accelerator that was not calibrated: see ``gpu.catalog_profile``.
 _ASSUMED = frozenset(("context", "libraries", "first_calls", "compiler", "compilation"))
@@ -156,9 +160,16 @@ def _senseless(profile: Profile, device: str, what: str) -> ProfileError:
 
 
 def _predicted(
-    model: CostModel, device: str, trace: Trace, profile: Profile, data: str, outputs: str | None, steps: int | None,
-    residence: Residence, loading: Loading | None,
-) -> Prediction:  # fmt: skip
+    model: CostModel,
+    device: str,
+    trace: Trace,
+    profile: Profile,
+    data: str,
+    outputs: str | None,
+    steps: int | None,
+    residence: Residence,
+    loading: Loading | None,
+) -> Prediction:
     trace, fit = trace.on(device), model.fit
     priced = compiled_step(replace(model.price(trace), device=device), model)
     if device == "cpu":
@@ -251,8 +262,10 @@ def log_sigma(priced: PricedTrace, fit: Device, step_seconds: float) -> float:
     share = 1.0 if priced.device == "cpu" or device >= host else device / host
     alone = device + host if priced.device == "cpu" else step_seconds  # what it waits for others grows with its ops
     counted = fit.interval.get("ops", 1.0)
-    sigma = [doubt_of_op if source == "guess" else counted * doubt_of_op
-             for doubt_of_op, source in zip(priced.sigma, priced.sources, strict=True)]  # fmt: skip
+    sigma = [
+        doubt_of_op if source == "guess" else counted * doubt_of_op
+        for doubt_of_op, source in zip(priced.sigma, priced.sources, strict=True)
+    ]
     ops = share * doubt(priced.families, priced.seconds, sigma) / max(alone, 1e-12)
     waiting = waiting_doubt(alone, fit.rates) if priced.device == "cpu" else 0.0
     compiled = 0.0 if priced.compilation is None else priced.compilation.doubt
@@ -268,9 +281,7 @@ def doubt(families: Iterable[str], seconds: Iterable[float], sigma: Iterable[flo
     return math.sqrt(sum(v * v for v in by_family.values()))
 
 
-def one_time_parts(
-    trace: Trace, profile: Profile, fit: Device, device: str, residence: Residence
-) -> dict[str, float]:
+def one_time_parts(trace: Trace, profile: Profile, fit: Device, device: str, residence: Residence) -> dict[str, float]:
     """Seconds paid once: the way of the weights to the device; on an accelerator also context, libraries, first calls.
 
     What was paid already is left out: a context that is there, the move of a model that is on the device.

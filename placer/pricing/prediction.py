@@ -139,6 +139,7 @@ def backed(source: str, provenance: str) -> bool:
     """Whether a price of this source was measured, on a device of this provenance: by placer, or by others."""
     return source == ("calibrated" if provenance == "calibrated" else "published")
 
+
 #: Sources and provenances, of which ``calibrated`` and ``published`` are both, from the best to the weakest.
 _ORDER: tuple[str, ...] = (*SOURCES, "data sheet")
 _Rank = TypeVar("_Rank", bound=str)

@@ -125,9 +125,13 @@ def in_new_process(program: str, **request: Any) -> bytes:
     command = [_python(), *_OPTIONS, *cache, "-c", program, json.dumps(request)]
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, env={**os.environ, **_ENVIRONMENT},
-            timeout=_LIMIT_SECONDS, check=False,
-        )  # fmt: skip
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env={**os.environ, **_ENVIRONMENT},
+            timeout=_LIMIT_SECONDS,
+            check=False,
+        )
     except subprocess.TimeoutExpired as error:
         raise NotRead(f"it took longer than {_LIMIT_SECONDS:g} s") from error
     except (OSError, ValueError) as error:  # no further process is allowed, no memory is left

@@ -106,9 +106,10 @@ def small_step_seconds(profile: Profile, threads: int) -> float:
 def unread(nearest: Profile, threads: int, why: str) -> CpuSpeeds:
     """The speeds of the machine of ``nearest``, for want of this one's: ``why`` they could not be read."""
     return replace(
-        as_nearest(nearest, threads), doubt=_UNREAD,
+        as_nearest(nearest, threads),
+        doubt=_UNREAD,
         note=f"the speed of this CPU could not be read ({why}): it counts as {nearest.fingerprint['cpu']}",
-    )  # fmt: skip
+    )
 
 
 def as_nearest(nearest: Profile, threads: int) -> CpuSpeeds:

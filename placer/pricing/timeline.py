@@ -115,6 +115,7 @@ def issued_as(work: Work) -> str:
 def _of(work: Work, what: str, framework: Mapping[str, float], otherwise: float) -> float:
     return framework.get(f"{what}/{issued_as(work)}", framework.get(f"{what}/{work.family}", otherwise))
 
+
 #: What the host does next: a label, the number of the call or -1, and the item.
 Entry: TypeAlias = tuple[str, int, ScheduleItem]
 
@@ -163,9 +164,14 @@ def on_cpu(
 
 
 def on_accelerator(
-    priced: PricedTrace, fit: Device, *, data: str, outputs: str | None = None, loading: Loading | None = None,
+    priced: PricedTrace,
+    fit: Device,
+    *,
+    data: str,
+    outputs: str | None = None,
+    loading: Loading | None = None,
     spans: list[Span] | None = None,
-) -> StepTime:  # fmt: skip
+) -> StepTime:
     """Two clocks, for two steps that follow each other: the host issues the second while the device is still busy.
 
     ``compute`` is the device's busy time, ``dispatch`` the time that the device idles because the host is late,

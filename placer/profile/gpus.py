@@ -192,10 +192,16 @@ def _slice(sheet: DataSheet, compute: int, memory_gb: int, used: int) -> DataShe
     name = f"{f'{used}c.' if used < compute else ''}{compute}g.{memory_gb}gb"
     scaled = {field: round(getattr(sheet, field) * slice_sms / sheet.sms, 4) for field in _BY_SMS}
     return replace(
-        sheet, name=f"{sheet.name} MIG {name}", sms=slice_sms, memory_gb=float(memory_gb), **scaled, aliases=(),
-        bandwidth_gbps=sheet.bandwidth_gbps * eighths / 8, l2_mb=sheet.l2_mb * eighths / 8,
+        sheet,
+        name=f"{sheet.name} MIG {name}",
+        sms=slice_sms,
+        memory_gb=float(memory_gb),
+        **scaled,
+        aliases=(),
+        bandwidth_gbps=sheet.bandwidth_gbps * eighths / 8,
+        l2_mb=sheet.l2_mb * eighths / 8,
         source=f"{sheet.source}; NVIDIA's MIG user guide, nvidia-smi: shares of SMs, memory and L2",
-    )  # fmt: skip
+    )
 
 
 def _virtual(sheet: DataSheet, memory_gb: int, kind: str) -> DataSheet:

@@ -198,17 +198,30 @@ class Profile:
 
 
 def uncalibrated(
-    fits: Sequence[Device], facts: Mapping[str, Any], name: str, notes: Sequence[str] = (), *,
+    fits: Sequence[Device],
+    facts: Mapping[str, Any],
+    name: str,
+    notes: Sequence[str] = (),
+    *,
     unusable: Mapping[str, str] | None = None,
-) -> Profile:  # fmt: skip
+) -> Profile:
     """The profile of a machine that was not calibrated, or no more: of devices that others measured.
 
     ``facts`` are its fingerprint, as far as they are known; ``notes`` what a reader should know.
     """
     return Profile(
-        schema=SCHEMA, created="", fingerprint=facts, samples=(), fits=tuple(fits), noise={}, warnings=tuple(notes),
-        complete=True, seconds=0.0, name=name, unusable=unusable or {},
-    )  # fmt: skip
+        schema=SCHEMA,
+        created="",
+        fingerprint=facts,
+        samples=(),
+        fits=tuple(fits),
+        noise={},
+        warnings=tuple(notes),
+        complete=True,
+        seconds=0.0,
+        name=name,
+        unusable=unusable or {},
+    )
 
 
 def stale_fields(profile: Profile, current: Mapping[str, Any]) -> tuple[str, ...]:

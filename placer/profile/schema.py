@@ -114,12 +114,18 @@ def encode(profile: Profile) -> bytes:
     try:
         _check_fingerprint(dict(profile.fingerprint))  # JSON would hold null for what is infinite
         document = _Document(
-            format=FORMAT, schema=profile.schema, created=profile.created, complete=profile.complete,
-            seconds=profile.seconds, fingerprint=dict(profile.fingerprint), warnings=profile.warnings,
-            noise=dict(profile.noise), unusable=dict(profile.unusable),
+            format=FORMAT,
+            schema=profile.schema,
+            created=profile.created,
+            complete=profile.complete,
+            seconds=profile.seconds,
+            fingerprint=dict(profile.fingerprint),
+            warnings=profile.warnings,
+            noise=dict(profile.noise),
+            unusable=dict(profile.unusable),
             fits=tuple(_encoded_fit(fit) for fit in profile.fits),
             samples=Raw(msgspec.json.encode(_encoded_samples(profile.samples), enc_hook=_plain)),
-        )  # fmt: skip
+        )
         return msgspec.json.encode(document, enc_hook=_plain) + b"\n"
     except (TypeError, ValueError, OverflowError) as error:
         raise ProfileError(f"refusing to write the profile: {error}") from error
@@ -138,9 +144,17 @@ def _encoded_fit(fit: Device) -> _Fit:
     if fit.cores is not None:
         cores = _Cores(fit.cores.region_seconds, fit.cores.cache_bytes, fit.cores.thread_seconds, fit.cores.pace)
     return _Fit(
-        fit.device, fit.threads, dict(fit.rates), families, dict(fit.framework), dict(fit.interval), fit.reference,
-        fit.gpu, cores, fit.edition,
-    )  # fmt: skip
+        fit.device,
+        fit.threads,
+        dict(fit.rates),
+        families,
+        dict(fit.framework),
+        dict(fit.interval),
+        fit.reference,
+        fit.gpu,
+        cores,
+        fit.edition,
+    )
 
 
 def _encoded_family(family: FamilyFit) -> _Family:
@@ -225,10 +239,17 @@ def _profile(document: _Document, *, samples: bool) -> Profile:
         raise ValueError(f"samples: {error}") from None
     measured = [sample for i, table in enumerate(tables) for sample in _samples(table, f"samples[{i}]")]
     return Profile(
-        schema=SCHEMA, created=document.created, fingerprint=document.fingerprint, samples=tuple(measured), fits=fits,
-        noise=document.noise, warnings=document.warnings, complete=document.complete, seconds=document.seconds,
+        schema=SCHEMA,
+        created=document.created,
+        fingerprint=document.fingerprint,
+        samples=tuple(measured),
+        fits=fits,
+        noise=document.noise,
+        warnings=document.warnings,
+        complete=document.complete,
+        seconds=document.seconds,
         unusable=document.unusable,
-    )  # fmt: skip
+    )
 
 
 def _check_fingerprint(fingerprint: dict[str, Any]) -> None:
@@ -272,9 +293,17 @@ def _fit(fit: _Fit, where: str) -> Device:
         for name, family in fit.families.items()
     }
     return Device(
-        fit.device, fit.threads, fit.rates, families, fit.framework, fit.interval, fit.reference, fit.gpu,
-        cores=_cores(fit, where), edition=fit.edition,
-    )  # fmt: skip
+        fit.device,
+        fit.threads,
+        fit.rates,
+        families,
+        fit.framework,
+        fit.interval,
+        fit.reference,
+        fit.gpu,
+        cores=_cores(fit, where),
+        edition=fit.edition,
+    )
 
 
 def _lacking(rates: Mapping[str, float]) -> list[str]:
@@ -292,9 +321,14 @@ def _cores(fit: _Fit, where: str) -> Cores | None:
     if lacking:
         raise ValueError(f"{where}.cores: the rates have no {', no '.join(lacking)}")
     return Cores(
-        rates, stored.region_seconds, rates["flops/float32"], rates["bytes_per_second"], stored.cache_bytes,
-        stored.thread_seconds, stored.pace,
-    )  # fmt: skip
+        rates,
+        stored.region_seconds,
+        rates["flops/float32"],
+        rates["bytes_per_second"],
+        stored.cache_bytes,
+        stored.thread_seconds,
+        stored.pace,
+    )
 
 
 def _samples(table: _Table, where: str) -> list[Sample]:
@@ -309,11 +343,18 @@ def _samples(table: _Table, where: str) -> list[Sample]:
         raise ValueError(f"{where}.rows: times and spreads must not be negative, counts must be whole and at least 1")
     return [
         Sample(
-            table.device, table.threads, table.family, table.ops[int(op)], tuple(features), seconds, host_seconds,
-            spread, int(count),
+            table.device,
+            table.threads,
+            table.family,
+            table.ops[int(op)],
+            tuple(features),
+            seconds,
+            host_seconds,
+            spread,
+            int(count),
         )
         for op, seconds, host_seconds, spread, count, *features in table.rows
-    ]  # fmt: skip
+    ]
 
 
 def _check_indices(array: Array, where: str, bound: int) -> None:

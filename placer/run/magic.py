@@ -45,7 +45,7 @@ def load_magic(shell: Any) -> None:
         ("--profile", {"metavar": "NAME", "type": _unquoted}),
         ("--what-if", {"metavar": "GPU", "type": _unquoted}),
         ("--explain", {"action": "store_true"}),
-    ):  # fmt: skip
+    ):
         magic = arguments.argument(name, **settings)(magic)
     magic = arguments.magic_arguments()(magic)
 

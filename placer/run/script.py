@@ -75,9 +75,14 @@ def _as_main(code: Callable[[], Any], path: str | None, loader: Any, spec: Modul
     """
     main = ModuleType("__main__")
     main.__dict__.update(
-        __builtins__=builtins, __file__=path, __loader__=loader, __spec__=spec, __cached__=None, __doc__=None,
+        __builtins__=builtins,
+        __file__=path,
+        __loader__=loader,
+        __spec__=spec,
+        __cached__=None,
+        __doc__=None,
         __package__=None if spec is None else spec.parent,
-    )  # fmt: skip
+    )
     if sys.version_info < (3, 14):
         main.__annotations__ = {}
 

@@ -355,9 +355,14 @@ class Watcher:
             if optimizer is not None:
                 watched.optimizer, optimizer = weakref.ref(optimizer), _part_for(optimizer, module)
         workload = Workload(
-            model=module, modules=(module,), args=args, kwargs=kwargs, autocast=inputs.autocast,
-            mode="train" if inputs.learning else "infer", optimizer=optimizer or ("adam" if inputs.learning else None),
-        )  # fmt: skip
+            model=module,
+            modules=(module,),
+            args=args,
+            kwargs=kwargs,
+            autocast=inputs.autocast,
+            mode="train" if inputs.learning else "infer",
+            optimizer=optimizer or ("adam" if inputs.learning else None),
+        )
         try:
             inputs.trace = trace(workload)
         except TraceError as error:

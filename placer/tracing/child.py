@@ -69,9 +69,7 @@ class NoChild(Exception):
 _FORK_ALONE: Any = getattr(ctypes.PyDLL(None), "_Fork", None) if hasattr(os, "fork") else None
 
 
-def call(
-    function: Callable[[], T], *, limit_seconds: float = LIMIT_SECONDS, began: float | None = None
-) -> T:
+def call(function: Callable[[], T], *, limit_seconds: float = LIMIT_SECONDS, began: float | None = None) -> T:
     """The result of ``function()``, called in a forked child of one thread. It has to pickle.
 
     ``began``: when time began to count, by ``time.monotonic``; None is now.
@@ -361,10 +359,11 @@ def _asks_the_parent(error: BaseException) -> bool:
         chain.append(following)
         following = following.__cause__ or following.__context__
     return any(
-        isinstance(link, EOFError) or getattr(link, "errno", None) == errno.ENOTSOCK
+        isinstance(link, EOFError)
+        or getattr(link, "errno", None) == errno.ENOTSOCK
         or _raised_in(link).partition(".")[0] == "multiprocessing"
         for link in chain
-    )  # fmt: skip
+    )
 
 
 def _raised_in(error: BaseException) -> str:

@@ -164,8 +164,15 @@ def copied(workload: Workload, real: bool) -> Workload:
     model, args, kwargs, loss_target, loss, optimizer = _deep_copy(parts, _with_values if real else _without_values)
     _remove_hooks(model)
     return dataclasses.replace(
-        workload, model=model, modules=(model,), args=args, kwargs=kwargs, loss=loss, loss_target=loss_target,
-        optimizer=optimizer, draw=None,
+        workload,
+        model=model,
+        modules=(model,),
+        args=args,
+        kwargs=kwargs,
+        loss=loss,
+        loss_target=loss_target,
+        optimizer=optimizer,
+        draw=None,
     )
 
 

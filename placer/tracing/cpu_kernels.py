@@ -17,10 +17,14 @@ from placer.tracing.trace_data import MissingKernel, dtype_name
 
 #: Dtypes that kernels are missing for in practice, each with one of its kind that has them.
 STAND_INS: dict[torch.dtype, torch.dtype] = {
-    torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64,
-    torch.uint16: torch.int64, torch.uint32: torch.int64, torch.uint64: torch.int64,
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.complex32: torch.complex64,
+    torch.uint16: torch.int64,
+    torch.uint32: torch.int64,
+    torch.uint64: torch.int64,
     **{dtype: torch.float32 for name, dtype in vars(torch).items() if name.startswith("float8_")},
-}  # fmt: skip
+}
 _RARE = frozenset(map(dtype_name, STAND_INS))
 #: The sizes that an op is tried with: the largest of a tensor (None: as they are), and the most elements in all.
 #: One element is not enough: some ops return before they look at the dtype.
@@ -59,9 +63,14 @@ class CpuKernels:
             self._check_dtypes(name, function.func, function.args, function.keywords, layer, _SIZES[:1])
 
     def _check_dtypes(
-        self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], layer: Callable[[], str],
+        self,
+        name: str,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        layer: Callable[[], str],
         sizes: tuple[tuple[int | None, int], ...] = _SIZES,
-    ) -> None:  # fmt: skip
+    ) -> None:
         tensors = tensors_in(args, kwargs)
         rare = [tensor.dtype for tensor in tensors if tensor.dtype in STAND_INS]
         if not rare or any(tensor.is_nested or tensor.layout is not torch.strided for tensor in tensors):
@@ -86,9 +95,12 @@ def _has_kernel(func: Any) -> bool:
 
 
 def _lacks(
-    func: Callable[..., Any], tensors: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any],
+    func: Callable[..., Any],
+    tensors: list[Tensor],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     sizes: tuple[tuple[int | None, int], ...],
-) -> bool:  # fmt: skip
+) -> bool:
     """Whether ``func`` refuses these dtypes, and takes those that stand in for them; False where nothing tells.
 
     It runs on the first of ``sizes`` that it takes.

@@ -48,19 +48,73 @@ _FLOAT32 = frozenset({
 
 #: What runs in float32 on one kind of device alone (ATen/autocast_mode.cpp).
 _FLOAT32_ON = {
-    "cpu": frozenset({
-        "fft_fft", "fft_ifft", "fft_fft2", "fft_ifft2", "fft_fftn", "fft_ifftn", "fft_rfft", "fft_irfft", "fft_rfft2",
-        "fft_irfft2", "fft_rfftn", "fft_irfftn", "fft_hfft", "fft_ihfft", "stft", "view_as_complex", "polar",
-        "linalg_cholesky", "linalg_cond", "linalg_eig", "linalg_eigh", "linalg_eigvals", "linalg_eigvalsh",
-        "linalg_householder_product", "linalg_inv", "linalg_lstsq", "linalg_matrix_rank", "linalg_qr", "linalg_solve",
-        "linalg_svd", "linalg_svdvals", "linalg_tensorinv", "linalg_tensorsolve", "cholesky", "cholesky_inverse",
-        "cholesky_solve", "geqrf", "inverse", "lu_solve", "orgqr", "ormqr", "pinverse", "qr", "svd", "trace",
-        "triangular_solve", "quantile", "nanquantile", "avg_pool3d", "max_pool3d", "adaptive_avg_pool3d",
-        "adaptive_max_pool3d", "fractional_max_pool2d", "fractional_max_pool3d", "max_unpool2d", "max_unpool3d",
-        "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d", "replication_pad3d",
-    }),
+    "cpu": frozenset(
+        {
+            "fft_fft",
+            "fft_ifft",
+            "fft_fft2",
+            "fft_ifft2",
+            "fft_fftn",
+            "fft_ifftn",
+            "fft_rfft",
+            "fft_irfft",
+            "fft_rfft2",
+            "fft_irfft2",
+            "fft_rfftn",
+            "fft_irfftn",
+            "fft_hfft",
+            "fft_ihfft",
+            "stft",
+            "view_as_complex",
+            "polar",
+            "linalg_cholesky",
+            "linalg_cond",
+            "linalg_eig",
+            "linalg_eigh",
+            "linalg_eigvals",
+            "linalg_eigvalsh",
+            "linalg_householder_product",
+            "linalg_inv",
+            "linalg_lstsq",
+            "linalg_matrix_rank",
+            "linalg_qr",
+            "linalg_solve",
+            "linalg_svd",
+            "linalg_svdvals",
+            "linalg_tensorinv",
+            "linalg_tensorsolve",
+            "cholesky",
+            "cholesky_inverse",
+            "cholesky_solve",
+            "geqrf",
+            "inverse",
+            "lu_solve",
+            "orgqr",
+            "ormqr",
+            "pinverse",
+            "qr",
+            "svd",
+            "trace",
+            "triangular_solve",
+            "quantile",
+            "nanquantile",
+            "avg_pool3d",
+            "max_pool3d",
+            "adaptive_avg_pool3d",
+            "adaptive_max_pool3d",
+            "fractional_max_pool2d",
+            "fractional_max_pool3d",
+            "max_unpool2d",
+            "max_unpool3d",
+            "reflection_pad1d",
+            "reflection_pad2d",
+            "replication_pad1d",
+            "replication_pad2d",
+            "replication_pad3d",
+        }
+    ),
     "cuda": frozenset({"rms_norm"}),
-}  # fmt: skip
+}
 
 
 #: A device that no tensor of a trace is on, so that torch's own state of its autocast has no effect but to be read.
@@ -135,9 +189,12 @@ class Autocast:
         thread = threading.get_ident()
 
         def made(
-            region: Any, device_type: str, dtype: torch.dtype | None = None, enabled: bool = True,
+            region: Any,
+            device_type: str,
+            dtype: torch.dtype | None = None,
+            enabled: bool = True,
             cache_enabled: bool | None = None,
-        ) -> None:  # fmt: skip
+        ) -> None:
             if threading.get_ident() != thread:
                 make(region, device_type, dtype, enabled, cache_enabled)
                 return

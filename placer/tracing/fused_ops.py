@@ -114,9 +114,14 @@ def _gradient_spec(call: FusedCall, spec: TensorSpec) -> TensorSpec:
     return like(spec) if 0 not in spec.stride else dense(spec.shape, spec.dtype)
 
 
-def inference_call(recorder: Recorder, op: str, args: tuple[Hashable, ...], outputs: Sequence[TensorSpec],
-                   tensors: Sequence[Tensor | None], compute: Callable[[], Any] | None = None,
-                   ) -> tuple[Tensor, ...]:  # fmt: skip
+def inference_call(
+    recorder: Recorder,
+    op: str,
+    args: tuple[Hashable, ...],
+    outputs: Sequence[TensorSpec],
+    tensors: Sequence[Tensor | None],
+    compute: Callable[[], Any] | None = None,
+) -> tuple[Tensor, ...]:
     """A fused op that has no gradient. ``compute`` gives its outputs; with None, the caught function does."""
     recorder.log.record(op, tuple(spec_of(t) for t in tensors if t is not None), tuple(outputs), args)
     results = recorder.results(outputs, compute)
@@ -403,9 +408,16 @@ class _Attention(nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         slow = functools.partial(
-            super().forward, query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights,
+            super().forward,
+            query,
+            key,
+            value,
+            key_padding_mask,
+            need_weights,
+            attn_mask,
+            average_attn_weights,
             is_causal,
-        )  # fmt: skip
+        )
         weights = (self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias)
         masks = [m for m in (key_padding_mask, attn_mask) if m is not None]
         if not _takes_fast_path(self.placer_recorder, self, (query, key, value), weights):
@@ -434,8 +446,9 @@ def record_fast_paths(model: nn.Module, recorder: Recorder, autocast: bool) -> N
     if autocast:
         return
     for module in model.modules():
-        if type(module) is nn.TransformerEncoderLayer and not any(m._forward_hooks or m._forward_pre_hooks
-                                                                  for m in module.modules()):  # fmt: skip
+        if type(module) is nn.TransformerEncoderLayer and not any(
+            m._forward_hooks or m._forward_pre_hooks for m in module.modules()
+        ):
             module.__class__ = _EncoderLayer
         elif type(module) is nn.MultiheadAttention:
             module.__class__ = _Attention

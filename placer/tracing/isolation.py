@@ -102,10 +102,17 @@ def _is_true(size: object) -> bool:
 
 #: What the kernels of torch 2.9 to 2.13 ask of a size, and the answers of one that is no symbol.
 SIZES_ARE_NUMBERS: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys((
-        "definitely_true", "expect_true", "guard_or_false", "guard_or_true", "guard_size_oblivious",
-        "statically_known_true",
-    ), _is_true),
+    **dict.fromkeys(
+        (
+            "definitely_true",
+            "expect_true",
+            "guard_or_false",
+            "guard_or_true",
+            "guard_size_oblivious",
+            "statically_known_true",
+        ),
+        _is_true,
+    ),
     **dict.fromkeys(("has_guarding_hint", "has_hint"), lambda size: True),
     "guard_int": lambda size: size,
     "guarding_hint_or_throw": lambda size: size,
@@ -115,7 +122,7 @@ SIZES_ARE_NUMBERS: dict[str, Callable[..., Any]] = {
     "sym_and": lambda *conditions: all(conditions),
     "sym_or": lambda *conditions: any(conditions),
     "sym_eq": lambda a, b: tuple(a) == tuple(b) if isinstance(a, (tuple, list)) else a == b,
-}  # fmt: skip
+}
 
 
 class _NoSymbol:
@@ -180,9 +187,10 @@ def in_every_thread(*modes: Any) -> Iterator[None]:
         return future
 
     with (
-        replaced(threading.Thread, "start", begin), replaced(threading.Thread, "_bootstrap_inner", run_in_modes),
+        replaced(threading.Thread, "start", begin),
+        replaced(threading.Thread, "_bootstrap_inner", run_in_modes),
         replaced(ThreadPoolExecutor, "submit", submit),
-    ):  # fmt: skip
+    ):
         yield
 
 

@@ -44,10 +44,23 @@ _NOT_POINTWISE = frozenset({"clone", "copy", "_conj_physical", "fill", "masked_f
 _ALSO_POINTWISE = frozenset(
     f"{name}_backward"
     for name in (
-        "elu", "softplus", "hardtanh", "leaky_relu", "hardswish", "hardsigmoid", "mish", "silu", "gelu", "threshold",
-        "sigmoid", "tanh", "logit", "softshrink", "hardshrink",
+        "elu",
+        "softplus",
+        "hardtanh",
+        "leaky_relu",
+        "hardswish",
+        "hardsigmoid",
+        "mish",
+        "silu",
+        "gelu",
+        "threshold",
+        "sigmoid",
+        "tanh",
+        "logit",
+        "softshrink",
+        "hardshrink",
     )
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)

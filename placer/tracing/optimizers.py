@@ -99,9 +99,7 @@ class Updates:
         """The flags of all optimizers that not every device has an update for."""
         return tuple(self._flags)
 
-    def end_step(
-        self, optimizer: str | torch.optim.Optimizer, model: nn.Module, evaluate: Callable[[], Any]
-    ) -> None:
+    def end_step(self, optimizer: str | torch.optim.Optimizer, model: nn.Module, evaluate: Callable[[], Any]) -> None:
         """The update of a model by what a name stands for, or by an instance, inside ``watching``.
 
         ``evaluate`` computes the loss and its gradients again, for a step that does not run without a closure. Raises
@@ -363,4 +361,3 @@ def _direction(weights: int, dtype: str, history: int) -> Iterator[OpCall]:
         yield call("aten::dot", vector, vector)
         yield call("aten::mul", vector, scalar)
         yield call("aten::add_", vector, vector, in_place=True)
-

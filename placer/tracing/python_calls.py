@@ -81,11 +81,19 @@ _NOT_COUNTED = (
     contextlib.__file__,
     functools.__file__,
     "<string>",
-    *(str(_TORCH / path) for path in (
-        "overrides.py", "_ops.py", "_library", "utils/_python_dispatch.py", "_jit_internal.py", "compiler/__init__.py",
-        "utils/_device.py",
-    )),
-)  # fmt: skip
+    *(
+        str(_TORCH / path)
+        for path in (
+            "overrides.py",
+            "_ops.py",
+            "_library",
+            "utils/_python_dispatch.py",
+            "_jit_internal.py",
+            "compiler/__init__.py",
+            "utils/_device.py",
+        )
+    ),
+)
 
 
 class PythonCalls:

@@ -323,8 +323,9 @@ class MetaRecorder(Recorder):
         self.record_executed(call, result)
         if info.view or info.in_place:
             return True, result
-        small = [t if self.values.keeps(t) or not isinstance(t, Tensor) else values.meta_like(t)
-                 for t in as_sequence(result)]  # fmt: skip
+        small = [
+            t if self.values.keeps(t) or not isinstance(t, Tensor) else values.meta_like(t) for t in as_sequence(result)
+        ]
         return True, small[0] if isinstance(result, Tensor) else type(result)(small)
 
     def _run(self, call: Call, kwargs: dict[str, Any]) -> Any:

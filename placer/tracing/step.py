@@ -265,8 +265,10 @@ class _ModelStep(_Step):
         self.layers.reset()
         self.recorder.log.end_phase("forward")
         with (
-            self.errors("forward"), torch.set_grad_enabled(self.train), self.recorder.python_calls.counting(),
-        ):  # fmt: skip
+            self.errors("forward"),
+            torch.set_grad_enabled(self.train),
+            self.recorder.python_calls.counting(),
+        ):
             output = self.model(*self.workload.args, **self.workload.kwargs)
             if isinstance(output, types.GeneratorType):
                 output = list(output)
@@ -349,10 +351,16 @@ class _FunctionStep(_Step):
         passes = BackwardPasses(recorder)
         self.layers.reset()
         with (
-            self.errors("step function"), self.layers.watching(self._entering), passes.watching(),
-            self.updates.watching(), self.functions.autocast.watching(), in_every_thread(recorder, self.functions),
-            recorder, self.functions, recorder.python_calls.counting(),
-        ):  # fmt: skip
+            self.errors("step function"),
+            self.layers.watching(self._entering),
+            passes.watching(),
+            self.updates.watching(),
+            self.functions.autocast.watching(),
+            in_every_thread(recorder, self.functions),
+            recorder,
+            self.functions,
+            recorder.python_calls.counting(),
+        ):
             output = self.workload.model(*self.workload.args, **self.workload.kwargs)
         log.end_phase("forward")
         train = passes.count > 0

@@ -201,9 +201,13 @@ class Trace:
         sparse = sum(self.parameters[n].stored_bytes for n in self.sparse_gradients)
         gradients = self.parameter_bytes - sparse if self.mode == "train" else 0
         return (
-            self.parameter_bytes + self.buffer_bytes + gradients + self.optimizer_state_bytes
-            + self.batch_bytes + self.peak_activation_bytes
-        )  # fmt: skip
+            self.parameter_bytes
+            + self.buffer_bytes
+            + gradients
+            + self.optimizer_state_bytes
+            + self.batch_bytes
+            + self.peak_activation_bytes
+        )
 
 
 def once_per_trace(find: Callable[[Trace], _T]) -> Callable[[Trace], _T]:
@@ -352,7 +356,8 @@ def channels_last_strides(shape: Sequence[int]) -> tuple[int, ...]:
 def broadcast_strides(operand: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides of ``operand`` in a result of ``shape``: 0 along the dimensions it is repeated in."""
     missing = len(shape) - len(operand.shape)
-    aligned = (0 if n == 1 and shape[missing + i] != 1 else s
-               for i, (n, s) in enumerate(zip(operand.shape, operand.stride, strict=True)))  # fmt: skip
+    aligned = (
+        0 if n == 1 and shape[missing + i] != 1 else s
+        for i, (n, s) in enumerate(zip(operand.shape, operand.stride, strict=True))
+    )
     return (0,) * missing + tuple(aligned)
-

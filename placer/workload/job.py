@@ -59,9 +59,17 @@ class Part:
         if isinstance(loop_calls, bool) or not isinstance(loop_calls, int) or loop_calls < 0:
             raise ValueError(f"loop_calls must be a whole number, 0 or more, not {loop_calls!r}")
         workload = make_workload(
-            model, batch, mode=mode, loss=loss, target=target, optimizer=optimizer, data=data, outputs=outputs,
-            autocast=autocast, modules=modules,
-        )  # fmt: skip
+            model,
+            batch,
+            mode=mode,
+            loss=loss,
+            target=target,
+            optimizer=optimizer,
+            data=data,
+            outputs=outputs,
+            autocast=autocast,
+            modules=modules,
+        )
         self.workload: Workload = replace(workload, loading=_loading(loading), loop_calls=loop_calls)
         #: The optimizer as given: its state moves along also where the step does not train.
         self.optimizer = optimizer

@@ -57,8 +57,12 @@ def is_stream(loader: Any) -> bool:
     A sequence, and a DataLoader that picks from its data set by index, start again.
     """
     streams = (Iterator, IterableDataset)
-    parts = (loader, getattr(loader, "dataset", None), getattr(loader, "sampler", None),
-             getattr(loader, "batch_sampler", None))  # fmt: skip
+    parts = (
+        loader,
+        getattr(loader, "dataset", None),
+        getattr(loader, "sampler", None),
+        getattr(loader, "batch_sampler", None),
+    )
     if any(isinstance(part, streams) for part in parts):
         return True
     return not isinstance(loader, (Sequence, DataLoader)) and iter(loader) is iter(loader)
@@ -92,9 +96,13 @@ class Loading:
 
     @classmethod
     def of(
-        cls, loader: Iterable[Any], *, batches: int = 20, limit_seconds: float = 5.0,
+        cls,
+        loader: Iterable[Any],
+        *,
+        batches: int = 20,
+        limit_seconds: float = 5.0,
         clock: Callable[[], float] = time.perf_counter,
-    ) -> Loading:  # fmt: skip
+    ) -> Loading:
         """Measure ``loader``: the mean of up to ``batches`` batches, in about ``limit_seconds`` at most.
 
         Overlapped is a loader with workers of its own (``num_workers`` above 0). It is iterated as a training loop
@@ -110,9 +118,12 @@ class Loading:
 
 
 def measure_loading(
-    loader: Iterable[Any], *, batches: int = 20, limit_seconds: float = 5.0,
+    loader: Iterable[Any],
+    *,
+    batches: int = 20,
+    limit_seconds: float = 5.0,
     clock: Callable[[], float] = time.perf_counter,
-) -> Loading:  # fmt: skip
+) -> Loading:
     """``Loading.of`` for any iterable, from which the batches are taken."""
     with same_order(loader):
         marks = [clock()]

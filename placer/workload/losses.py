@@ -66,7 +66,7 @@ def usual_target(loss: Callable[..., Any], outputs: Sequence[tuple[tuple[int, ..
             f"--loss: the model returns {len(outputs)} tensors, and a loss of torch takes one: give --loss "
             "package.module:attribute or file.py:attribute, a function that takes what the model returns"
         )
-    (shape, dtype), = outputs
+    ((shape, dtype),) = outputs
     if of_classes(loss):
         return torch.zeros((shape[0], *shape[2:]) if len(shape) > 1 else (), dtype=torch.int64)
     if loss is nn.functional.multilabel_margin_loss or isinstance(loss, nn.MultiLabelMarginLoss):

@@ -58,10 +58,12 @@ class Target:
         if len(inputs) != len(shapes):
             shown = ", ".join(",".join(map(str, tensor.shape)) or "a scalar" for tensor in inputs)
             raise ValueError(f"--batch is given {len(shapes)} times, and the program takes {len(inputs)}: {shown}")
-        others = iter([
-            torch.empty(shape, dtype=dtype or tensor.dtype, device="meta")
-            for tensor, (shape, dtype) in zip(inputs, shapes, strict=True)
-        ])  # fmt: skip
+        others = iter(
+            [
+                torch.empty(shape, dtype=dtype or tensor.dtype, device="meta")
+                for tensor, (shape, dtype) in zip(inputs, shapes, strict=True)
+            ]
+        )
         args, kwargs = map_nest(
             lambda leaf: next(others) if isinstance(leaf, Tensor) else leaf, (self.args, dict(self.kwargs))
         )

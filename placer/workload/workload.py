@@ -132,7 +132,6 @@ def _name(model: object) -> str:
     return str(getattr(model, "__name__", type(model).__name__))
 
 
-
 def loss_of(output: Any, loss: Callable[..., Any] | None, target: Any = None) -> Tensor | None:
     """``loss(output)``, or ``loss(output, target)`` with a ``target``.
 

@@ -15,9 +15,16 @@ from placer.workload import make_workload
 BUDGET = 60.0
 
 
-@pytest.mark.parametrize(("cores", "counts"), [
-    (1, (1,)), (4, (1, 4)), (6, (1, 2, 6)), (16, (1, 4, 16)), (64, (1, 8, 64)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cores", "counts"),
+    [
+        (1, (1,)),
+        (4, (1, 4)),
+        (6, (1, 2, 6)),
+        (16, (1, 4, 16)),
+        (64, (1, 8, 64)),
+    ],
+)
 def test_one_thread_all_and_one_number_between(
     cores: int, counts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +79,6 @@ def test_tuning_picks_what_is_fastest(
     truth = {count: machine.step_seconds(step, count) for count in counts}
     decision = placer.explain(
         network, batch, mode=mode, profile=calibrated, options=placer.Options(threads="tune"), devices=["cpu"]
-    ).decision  # fmt: skip
+    ).decision
     assert [option.threads for option in decision.thread_options] == list(counts)
     assert truth[decision.threads] < 1.25 * min(truth.values())

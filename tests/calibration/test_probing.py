@@ -38,15 +38,22 @@ def journal(tmp_path: Path) -> Journal:
     return found
 
 
-@pytest.mark.parametrize(("lost", "seconds", "timer", "failures"), [
-    (lambda n: n % 3 == 0, 8.0, RECORDER, None),  # now and then
-    (lambda n: n > 3, 8.0, WAITING, MOST_LOST),  # given up, and what it showed is forgotten
-    (lambda n: n > 15, 60.0, RECORDER, MOST_LOST),  # after enough: what it showed is kept, and the device is done
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lost", "seconds", "timer", "failures"),
+    [
+        (lambda n: n % 3 == 0, 8.0, RECORDER, None),  # now and then
+        (lambda n: n > 3, 8.0, WAITING, MOST_LOST),  # given up, and what it showed is forgotten
+        (lambda n: n > 15, 60.0, RECORDER, MOST_LOST),  # after enough: what it showed is kept, and the device is done
+    ],
+)
 def test_a_recorder_that_loses_kernels(
-    lost: Callable[[int], bool], seconds: float, timer: str, failures: int | None, journal: Journal,
+    lost: Callable[[int], bool],
+    seconds: float,
+    timer: str,
+    failures: int | None,
+    journal: Journal,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     numbers = itertools.count(1)
 
     def measure(self: Bench, probe: Probe, *, seconds: float) -> StepObservation:

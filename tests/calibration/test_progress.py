@@ -22,10 +22,13 @@ def drive(progress: Progress) -> None:
 
 def test_lines_go_to_stderr_and_a_note_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     drive(Progress.on_terminal())
-    assert capsys.readouterr() == ("", (
-        "placer: measuring cpu, 2 threads: 20 s\nplacer: cuda: \ufffd[2J\ufffdfake\n"
-        "placer: measuring cuda: 28 s, 12 s of them done before\nplacer: fitting the cost model: 12 s\n"
-    ))  # fmt: skip
+    assert capsys.readouterr() == (
+        "",
+        (
+            "placer: measuring cpu, 2 threads: 20 s\nplacer: cuda: \ufffd[2J\ufffdfake\n"
+            "placer: measuring cuda: 28 s, 12 s of them done before\nplacer: fitting the cost model: 12 s\n"
+        ),
+    )
     drive(Progress())
     assert capsys.readouterr() == ("", "")
 

@@ -20,9 +20,14 @@ Run = Callable[..., Result]
 
 def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "placer", *arguments], capture_output=True, text=True, encoding="utf-8", timeout=100,
-        env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment}, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "placer", *arguments],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=100,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment},
+        check=False,
+    )
 
 
 #: Asks for every page of help, and for a GPU, in one process: nothing that was loaded for one is gone for the next.
@@ -70,17 +75,23 @@ def test_an_interrupt_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatc
     assert "run the same command again" in run("calibrate", code=1).stderr
 
 
-@pytest.mark.parametrize(("arguments", "says"), [
-    (("calibrate", "--budget", "0"), "--budget"),
-    (("calibrate", "--budget", "soon"), "--budget"),
-    (("calibrate", "--device", "cuda:66"), "'cuda:66' is not on this machine"),
-    (("predict",), "predict"),
-    (("validate", "--suite", "huge"), "--suite"),
-    *((("validate", "--threads", text), "--threads takes numbers of at least 1") for text in ("0", "1,,2", "99999")),
-    (("validate", "--published", "--suite", "quick"), "leave out --suite"),
-    (("validate", "--published", "--steps", "0"), "--steps"),
-    (("validate", "--steps", "10"), "say --published"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("calibrate", "--budget", "0"), "--budget"),
+        (("calibrate", "--budget", "soon"), "--budget"),
+        (("calibrate", "--device", "cuda:66"), "'cuda:66' is not on this machine"),
+        (("predict",), "predict"),
+        (("validate", "--suite", "huge"), "--suite"),
+        *(
+            (("validate", "--threads", text), "--threads takes numbers of at least 1")
+            for text in ("0", "1,,2", "99999")
+        ),
+        (("validate", "--published", "--suite", "quick"), "leave out --suite"),
+        (("validate", "--published", "--steps", "0"), "--steps"),
+        (("validate", "--steps", "10"), "say --published"),
+    ],
+)
 def test_wrong_usage(run: Run, arguments: tuple[str, ...], says: str) -> None:
     assert says in " ".join(run(*arguments, code=2).stderr.split())
 

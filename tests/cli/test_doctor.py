@@ -118,9 +118,11 @@ def test_a_gpu_that_nobody_calibrated_and_one_that_cannot_be_used(run: Run, cali
     assert (gpu["device"], gpu["usable"], gpu["knowledge"]) == ("cuda", None, "published")
     assert "NVIDIA A100-SXM4-40GB" in run("doctor").stdout
     reason = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
-    profile.save(dataclasses.replace(
-        calibrated, unusable={"cuda": reason}, fingerprint={**calibrated.fingerprint, "accelerators": [CUDA]}
-    ))  # fmt: skip
+    profile.save(
+        dataclasses.replace(
+            calibrated, unusable={"cuda": reason}, fingerprint={**calibrated.fingerprint, "accelerators": [CUDA]}
+        )
+    )
     found = report(run)
     assert [found["devices"][1][key] for key in ("usable", "reason")] == [False, reason]
     assert found["broken"] == []

@@ -54,20 +54,21 @@ def test_an_inner_error_is_no_wrong_usage(run: Run, nets: str, monkeypatch: pyte
 def test_an_error_of_the_users_model_is_no_wrong_usage(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "failing.py"
     path.write_text(
-        "from torch import nn\n"
-        "class Net(nn.Module):\n"
-        "    def forward(self, x): raise ValueError('my own check')\n"
+        "from torch import nn\nclass Net(nn.Module):\n    def forward(self, x): raise ValueError('my own check')\n"
     )
     for command in ("explain", "fleet"):
         assert "my own check" in run(command, f"{path}:Net", "--batch", "4,84", *EPYC, code=1).stderr
 
 
-@pytest.mark.parametrize(("arguments", "says"), [
-    (("validate", "--profile", ".."), "not a profile name"),
-    (("validate", "--what-if", "T4"), "give --suite reference"),
-    (("explain", "--device", "warp drive", "x.py:y"), "'warp drive' is not a device"),
-    (("fleet", "x.py:y", "--vcpus", "few"), "--vcpus 'few'"),
-    (("fleet", "x.py:y", "--vcpus", "inf"), "vcpus must be a number above 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("validate", "--profile", ".."), "not a profile name"),
+        (("validate", "--what-if", "T4"), "give --suite reference"),
+        (("explain", "--device", "warp drive", "x.py:y"), "'warp drive' is not a device"),
+        (("fleet", "x.py:y", "--vcpus", "few"), "--vcpus 'few'"),
+        (("fleet", "x.py:y", "--vcpus", "inf"), "vcpus must be a number above 0"),
+    ],
+)
 def test_arguments_are_checked_before_anything_is_read(run: Run, arguments: tuple[str, ...], says: str) -> None:
     assert says in run(*arguments, code=2).stderr

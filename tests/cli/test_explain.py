@@ -33,8 +33,22 @@ def server(handmade_profile: Profile, tmp_path: Path) -> str:
 
 
 def test_json_adds_up(run: Run, nets: str, server: str) -> None:
-    result = run("explain", f"{nets}:net", "--batch", "32,84", "--profile", server, "--format", "json", "--steps", "9",
-                 "--mode", "infer", "--data", "device")  # fmt: skip
+    result = run(
+        "explain",
+        f"{nets}:net",
+        "--batch",
+        "32,84",
+        "--profile",
+        server,
+        "--format",
+        "json",
+        "--steps",
+        "9",
+        "--mode",
+        "infer",
+        "--data",
+        "device",
+    )
     values = json.loads(result.stdout)
     assert (values["schema"], values["choice"]) == (1, "cpu")
     assert [values["workload"][key] for key in ("mode", "steps", "data")] == ["infer", 9, "device"]
@@ -54,8 +68,20 @@ def test_options_say_what_is_priced(run: Run, nets: str, server: str) -> None:
 
 
 def test_sweep_finds_where_the_choice_turns(run: Run, nets: str, server: str) -> None:
-    result = run("explain", f"{nets}:medium", "--batch", "8,84", "--profile", server, "--sweep", "batch=1:2048",
-                 "--format", "json", "--mode", "infer")  # fmt: skip
+    result = run(
+        "explain",
+        f"{nets}:medium",
+        "--batch",
+        "8,84",
+        "--profile",
+        server,
+        "--sweep",
+        "batch=1:2048",
+        "--format",
+        "json",
+        "--mode",
+        "infer",
+    )
     values = json.loads(result.stdout)
     assert [row["batch"] for row in values["rows"]] == [2**n for n in range(12)]
     turn = next(row["batch"] for row in values["rows"] if row["choice"] == "cuda")
@@ -63,8 +89,20 @@ def test_sweep_finds_where_the_choice_turns(run: Run, nets: str, server: str) ->
     for row in values["rows"]:
         times = {name: device["step_seconds"] for name, device in row["devices"].items()}
         assert row["choice"] == min(times, key=lambda name: times[name])
-    swept = json.loads(run("explain", f"{nets}:wide", "--batch", "8,84", "--profile", server, "--sweep", "steps=1:4096",
-                           "--format", "json").stdout)  # fmt: skip
+    swept = json.loads(
+        run(
+            "explain",
+            f"{nets}:wide",
+            "--batch",
+            "8,84",
+            "--profile",
+            server,
+            "--sweep",
+            "steps=1:4096",
+            "--format",
+            "json",
+        ).stdout
+    )
     assert (swept["sweep"], swept["crossovers"][0]) == ("steps", {"steps": 1, "choice": "cpu"})
     assert swept["crossovers"][1]["choice"] == "cuda"  # the start counts
 
@@ -185,20 +223,23 @@ def test_without_a_target_the_last_decision_is_shown(run: Run) -> None:
 # What can go wrong: one clear line.
 
 
-@pytest.mark.parametrize(("arguments", "says"), [
-    ((), "--batch is missing"),
-    (("--batch", "32x84"), "'32x84' is not a shape"),
-    (("--batch", "-1,84"), "'-1,84' is not a shape"),
-    (("--batch", ""), "'' is not a shape"),
-    (("--batch", "2,84:float33"), "unknown dtype 'float33'"),
-    (("--batch", "2,84", "--sweep", "batch=9:1"), "must start at 1 or more"),
-    (("--batch", "2,84", "--sweep", "width=1:9"), "not a range of batch sizes"),
-    (("--batch", "2,84", "--optimizer", "adamn"), "unknown optimizer 'adamn'"),
-    (("--batch", "2,84", "--steps", "0"), "--steps"),
-    (("--batch", "2,84", "--mode", "eval"), "--mode"),
-    (("--batch", "2,84", "--device", "warp drive"), "'warp drive' is not a device"),
-    (("--batch", "2,84", "--device", "cuda:88"), "'cuda:88' is not on this machine"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "--batch is missing"),
+        (("--batch", "32x84"), "'32x84' is not a shape"),
+        (("--batch", "-1,84"), "'-1,84' is not a shape"),
+        (("--batch", ""), "'' is not a shape"),
+        (("--batch", "2,84:float33"), "unknown dtype 'float33'"),
+        (("--batch", "2,84", "--sweep", "batch=9:1"), "must start at 1 or more"),
+        (("--batch", "2,84", "--sweep", "width=1:9"), "not a range of batch sizes"),
+        (("--batch", "2,84", "--optimizer", "adamn"), "unknown optimizer 'adamn'"),
+        (("--batch", "2,84", "--steps", "0"), "--steps"),
+        (("--batch", "2,84", "--mode", "eval"), "--mode"),
+        (("--batch", "2,84", "--device", "warp drive"), "'warp drive' is not a device"),
+        (("--batch", "2,84", "--device", "cuda:88"), "'cuda:88' is not on this machine"),
+    ],
+)
 @pytest.mark.usefixtures("own")
 def test_wrong_usage(run: Run, nets: str, arguments: tuple[str, ...], says: str) -> None:
     assert says in run("explain", f"{nets}:net", *arguments, code=2).stderr

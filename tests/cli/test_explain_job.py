@@ -63,8 +63,6 @@ def test_a_sweep_over_the_count_of_a_part_and_over_repeats(run: Run, job: str) -
         (("--sweep", "nothing.batch=1:4"), "the job has no part 'nothing'; it has: acting, learning"),
     ],
 )
-def test_what_does_not_fit_a_job_is_wrong_usage(
-    run: Run, job: str, arguments: tuple[str, ...], message: str
-) -> None:
+def test_what_does_not_fit_a_job_is_wrong_usage(run: Run, job: str, arguments: tuple[str, ...], message: str) -> None:
     result = run("explain", job, *OWN, *arguments, code=2)
     assert message in " ".join(result.stderr.split())

@@ -28,12 +28,17 @@ def host() -> Profile:
     return load_cached(shipped_folder() / "amd-epyc-2-core.json")
 
 
-@pytest.mark.parametrize(("text", "cpu", "threads", "gpu"), [
-    ("Xeon 8375C=32", "Intel Xeon Platinum 8375C", 32, ""),
-    ("Xeon 8375C=2:T4", "Intel Xeon Platinum 8375C", 2, "Tesla T4"),
-    ("c5.12xlarge=48", "Intel Xeon Platinum 8275CL", 24, ""), ("m8g.4xlarge:T4", "AWS Graviton4", 16, "Tesla T4"),
-    ("m5=2", "Intel Xeon Platinum 8175M", 1, ""), ("node7=8", "a cloud CPU with 8 vCPUs", 4, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "cpu", "threads", "gpu"),
+    [
+        ("Xeon 8375C=32", "Intel Xeon Platinum 8375C", 32, ""),
+        ("Xeon 8375C=2:T4", "Intel Xeon Platinum 8375C", 2, "Tesla T4"),
+        ("c5.12xlarge=48", "Intel Xeon Platinum 8275CL", 24, ""),
+        ("m8g.4xlarge:T4", "AWS Graviton4", 16, "Tesla T4"),
+        ("m5=2", "Intel Xeon Platinum 8175M", 1, ""),
+        ("node7=8", "a cloud CPU with 8 vCPUs", 4, ""),
+    ],
+)
 def test_a_cpu_by_name_and_a_type_of_instance(text: str, cpu: str, threads: int, gpu: str) -> None:
     found = machines.parse_machine(text)
     assert isinstance(found, Machine)
@@ -71,22 +76,25 @@ def test_a_file_of_machines(run: Run, target: tuple[str, ...], tmp_path: Path) -
     assert (only.name, only.gpu, only.price) == ("e", "Tesla T4", 0.5)
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ("name,vcpus,colour\nx,2,red\n", "machine 1: unknown field 'colour'; known: name, profile"),
-    ("name,vcpus\nx,2\n,4\n", "machine 2: it has no name"),
-    ("name,vcpus\nx,many\n", "machine 1: could not convert string to float: 'many'"),
-    ("name,vcpus,gpu\nx,2,T99\n", "machine 1: no GPU is called 'T99'"),
-    ("name,profile,vcpus\nx,amd-epyc-2-core,2\n", "give one of them"),
-    ("name,vcpus,price\nx,2,-1\n", "price of x must be dollars per hour above 0"),
-    ("name,vcpus,count\nx,2,1.5\n", "count of x must be a whole number"),
-    ("name,vcpus,count\nx,2,1e999\n", "machine 1: cannot convert float infinity"),
-    ("name\nx\n", "what is x?"),
-    ("", "names no machine"),
-    ("name,vcpus\n\xff,2\n", "is no list of machines: 'utf-8'"),
-    ('{"name": "x"}', "is no list of machines"),
-    ("[1]", "is no list of machines"),
-    (f"name,vcpus\n{'x' * 200_000},2\n", "is no list of machines: field larger than field limit"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name,vcpus,colour\nx,2,red\n", "machine 1: unknown field 'colour'; known: name, profile"),
+        ("name,vcpus\nx,2\n,4\n", "machine 2: it has no name"),
+        ("name,vcpus\nx,many\n", "machine 1: could not convert string to float: 'many'"),
+        ("name,vcpus,gpu\nx,2,T99\n", "machine 1: no GPU is called 'T99'"),
+        ("name,profile,vcpus\nx,amd-epyc-2-core,2\n", "give one of them"),
+        ("name,vcpus,price\nx,2,-1\n", "price of x must be dollars per hour above 0"),
+        ("name,vcpus,count\nx,2,1.5\n", "count of x must be a whole number"),
+        ("name,vcpus,count\nx,2,1e999\n", "machine 1: cannot convert float infinity"),
+        ("name\nx\n", "what is x?"),
+        ("", "names no machine"),
+        ("name,vcpus\n\xff,2\n", "is no list of machines: 'utf-8'"),
+        ('{"name": "x"}', "is no list of machines"),
+        ("[1]", "is no list of machines"),
+        (f"name,vcpus\n{'x' * 200_000},2\n", "is no list of machines: field larger than field limit"),
+    ],
+)
 def test_a_wrong_file_names_the_row(tmp_path: Path, host: Profile, text: str, says: str) -> None:
     path = tmp_path / ("nodes.json" if text[:1] in ("{", "[") else "nodes.csv")
     path.write_text(text, encoding="latin-1")
@@ -117,29 +125,38 @@ def test_a_page_a_feature_file_and_sbatch_lines(run: Run, target: tuple[str, ...
     assert run(*target, *EPYC, "--gpu", "T4", "--format", "slurm").stdout.endswith("#SBATCH --gres=gpu:t4:1\n")
 
 
-@pytest.mark.parametrize(("arguments", "says"), [
-    (("--target", "fast"), "'fast' is not a duration"),
-    (("--target", "0s"), "'0s' is not a duration"),
-    (("--price", "nothing"), "is not a machine and a positive number, like --price T4=0.10"),
-    (("--price", "P4=3", "--vcpus", "2"), "--price 'P4' names no machine that is compared: amd-epyc-2-core, 2 vCPUs"),
-    (("--machine", "x=few"), "like g4dn.xlarge=4:T4"),
-    (("--machine", "=4"), "it has no name"),
-    (("--vcpus", "0"), "vcpus must be a number above 0"),
-    (("--format", "nfd", "--gpu", "T4", "--gpu", "L4"), "name one machine, not 3"),
-    (("--catalog", "phonebook"), "--catalog"),
-    (("--batch", "x"), "is not a shape"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--target", "fast"), "'fast' is not a duration"),
+        (("--target", "0s"), "'0s' is not a duration"),
+        (("--price", "nothing"), "is not a machine and a positive number, like --price T4=0.10"),
+        (
+            ("--price", "P4=3", "--vcpus", "2"),
+            "--price 'P4' names no machine that is compared: amd-epyc-2-core, 2 vCPUs",
+        ),
+        (("--machine", "x=few"), "like g4dn.xlarge=4:T4"),
+        (("--machine", "=4"), "it has no name"),
+        (("--vcpus", "0"), "vcpus must be a number above 0"),
+        (("--format", "nfd", "--gpu", "T4", "--gpu", "L4"), "name one machine, not 3"),
+        (("--catalog", "phonebook"), "--catalog"),
+        (("--batch", "x"), "is not a shape"),
+    ],
+)
 def test_wrong_usage(run: Run, target: tuple[str, ...], arguments: tuple[str, ...], says: str) -> None:
     assert says in " ".join(run(*target, *EPYC, *arguments, code=2).stderr.split())
 
 
-@pytest.mark.parametrize(("arguments", "says"), [
-    (("--gpu", "T99"), "no GPU is called 'T99'"),
-    (("--machine", "nobody"), "nobody"),
-    (("--machine", "x=2:T99"), "no GPU is called 'T99'"),
-    (("--nodes", "/nowhere.csv"), "/nowhere.csv"),
-    (("--target", "1us", "--vcpus", "2", "--format", "slurm"), "no machine to ask Slurm for"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--gpu", "T99"), "no GPU is called 'T99'"),
+        (("--machine", "nobody"), "nobody"),
+        (("--machine", "x=2:T99"), "no GPU is called 'T99'"),
+        (("--nodes", "/nowhere.csv"), "/nowhere.csv"),
+        (("--target", "1us", "--vcpus", "2", "--format", "slurm"), "no machine to ask Slurm for"),
+    ],
+)
 def test_what_could_not_be_done_is_one_line(
     run: Run, target: tuple[str, ...], arguments: tuple[str, ...], says: str
 ) -> None:

@@ -69,10 +69,15 @@ def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["jinja2", "vl_convert"])
-@pytest.mark.parametrize("arguments", [
-    ("explain", "NETS", "--batch", "4,84", "--html"), ("explain", "NETS", "--batch", "4,84", "--format", "html"),
-    ("fleet", "NETS", "--batch", "4,84", "--format", "html"),
-], ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("explain", "NETS", "--batch", "4,84", "--html"),
+        ("explain", "NETS", "--batch", "4,84", "--format", "html"),
+        ("fleet", "NETS", "--batch", "4,84", "--format", "html"),
+    ],
+    ids=" ".join,
+)
 def test_a_missing_package_is_said_before_any_work(
     arguments: tuple[str, ...], module: str, run: Run, nets: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

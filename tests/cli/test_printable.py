@@ -52,13 +52,19 @@ def test_hostile_names(
     history.record({"time": HOSTILE, "kind": "decision", "explanation": {**kept, "choice": HOSTILE}})
     for arguments in (
         # what was typed
-        ("explain", f"{HOSTILE}.py:net", "--batch", "3,4"), ("explain", f"--{HOSTILE}"), (f"x{HOSTILE}",),
+        ("explain", f"{HOSTILE}.py:net", "--batch", "3,4"),
+        ("explain", f"--{HOSTILE}"),
+        (f"x{HOSTILE}",),
         ("explain", "net.py:net", "--batch", HOSTILE),
         # what is in a file
-        ("explain", f"{path}:Net", "--batch", "3,4", *EPYC), fleet, (*fleet, "--price", "nobody=1"),
+        ("explain", f"{path}:Net", "--batch", "3,4", *EPYC),
+        fleet,
+        (*fleet, "--price", "nobody=1"),
         (*fleet, "--output", str(tmp_path / f"{HOSTILE}.txt")),
-        ("profile", "show", path_of_profile), ("profile", "list"), ("explain",),
-    ):  # fmt: skip
+        ("profile", "show", path_of_profile),
+        ("profile", "list"),
+        ("explain",),
+    ):
         # It is on a terminal, whose colours are kept.
         result = runner.invoke(main, list(arguments), prog_name="placer", color=True)
         text = result.stdout + result.stderr

@@ -60,13 +60,16 @@ def test_a_factory_gets_its_arguments(run: Run, source: str) -> None:
     assert explained(run, f"{source}:job(count=3)")["workload"]["parts"] == {"step": 3}
 
 
-@pytest.mark.parametrize(("loss", "target", "expected", "op"), [
-    ("cross_entropy", None, ["16 int64"], "aten::nll_loss_forward"),
-    ("CrossEntropyLoss", "16", ["16 int64"], "aten::nll_loss_forward"),
-    ("CrossEntropyLoss", "16,3:float32", ["16×3 float32"], "aten::_log_softmax"),
-    ("mse", None, ["16×3 float32"], "aten::mse_loss"),
-    ("l1_loss", "16,3:float64", ["16×3 float64"], "aten::abs"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("loss", "target", "expected", "op"),
+    [
+        ("cross_entropy", None, ["16 int64"], "aten::nll_loss_forward"),
+        ("CrossEntropyLoss", "16", ["16 int64"], "aten::nll_loss_forward"),
+        ("CrossEntropyLoss", "16,3:float32", ["16×3 float32"], "aten::_log_softmax"),
+        ("mse", None, ["16×3 float32"], "aten::mse_loss"),
+        ("l1_loss", "16,3:float64", ["16×3 float64"], "aten::abs"),
+    ],
+)
 def test_a_loss_and_what_it_compares_with(
     run: Run, source: str, loss: str, target: str | None, expected: list[str], op: str
 ) -> None:
@@ -90,36 +93,64 @@ def test_the_target_of_a_loss_grows_with_the_batch(run: Run, source: str) -> Non
     assert found["failed"] == {}
 
 
-@pytest.mark.parametrize(("name", "dtype"), [
-    ("bf16", "bfloat16"), ("bfloat16", "bfloat16"), ("fp16", "float16"), ("float16", "float16"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("bf16", "bfloat16"),
+        ("bfloat16", "bfloat16"),
+        ("fp16", "float16"),
+        ("float16", "float16"),
+    ],
+)
 def test_autocast(run: Run, source: str, name: str, dtype: str) -> None:
     found = explained(run, f"{source}:build", "--batch", "16,84", "--autocast", name, "--loss", "mse")
     assert (found["workload"]["autocast"], found["workload"]["loss_target"]) == (dtype, ["16×3 float32"])
     assert "aten::_to_copy" in ops(found)
 
 
-@pytest.mark.parametrize(("arguments", "says"), [
-    (("build", "--batch", "4,84", "--mode", "infer", "--loss", "mse"), "--loss is for training"),
-    (("evaluating", "--batch", "4,84", "--loss", "mse"), "the model is in eval mode: give --mode train"),
-    (("build", "--batch", "4,84", "--loss-target", "4"), "--loss-target is what a loss compares the output with"),
-    (("build", "--batch", "4,84", "--loss", "msee"), "unknown loss 'msee'; the closest names are mse"),
-    (("build", "--batch", "4,84", "--loss", "mse", "--loss-target", "four"), "--loss-target 'four' is not a shape"),
-    (("build", "--batch", "4,84", "--loss", "mse", "--loss-target", "4:int"), "--loss-target '4:int': unknown dtype"),
-    (("build", "--batch", "4,84", "--autocast", "float32"), "'float32' is not one of"),
-    (("build",), "--batch is missing: give the shape of the model's input, like --batch 32,84"),
-    (("build", "--batch", "4,84", "--loss", "asked_for_test:alone", "--loss-target", "4"), "loss takes no target"),
-    (("job(2)", "--loss", "mse"), "--loss is for a single step"),
-    (("job(2)", "--autocast", "bf16"), "--autocast is for a single step"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("build", "--batch", "4,84", "--mode", "infer", "--loss", "mse"), "--loss is for training"),
+        (("evaluating", "--batch", "4,84", "--loss", "mse"), "the model is in eval mode: give --mode train"),
+        (("build", "--batch", "4,84", "--loss-target", "4"), "--loss-target is what a loss compares the output with"),
+        (("build", "--batch", "4,84", "--loss", "msee"), "unknown loss 'msee'; the closest names are mse"),
+        (("build", "--batch", "4,84", "--loss", "mse", "--loss-target", "four"), "--loss-target 'four' is not a shape"),
+        (
+            ("build", "--batch", "4,84", "--loss", "mse", "--loss-target", "4:int"),
+            "--loss-target '4:int': unknown dtype",
+        ),
+        (("build", "--batch", "4,84", "--autocast", "float32"), "'float32' is not one of"),
+        (("build",), "--batch is missing: give the shape of the model's input, like --batch 32,84"),
+        (("build", "--batch", "4,84", "--loss", "asked_for_test:alone", "--loss-target", "4"), "loss takes no target"),
+        (("job(2)", "--loss", "mse"), "--loss is for a single step"),
+        (("job(2)", "--autocast", "bf16"), "--autocast is for a single step"),
+    ],
+)
 def test_wrong_usage(run: Run, source: str, arguments: tuple[str, ...], says: str) -> None:
     target, *options = arguments
     assert says in " ".join(run("explain", f"{source}:{target}", *options, code=2).stderr.split())
 
 
 def test_a_fleet_takes_them_beside_its_own_target(run: Run, source: str) -> None:
-    run("fleet", f"{source}:build(classes=5)", "--batch", "16,84", "--loss", "cross_entropy", "--loss-target", "16",
-        "--autocast", "bf16", "--target", "50ms", "--profile", "amd-epyc-2-core", "--gpu", "T4")  # fmt: skip
+    run(
+        "fleet",
+        f"{source}:build(classes=5)",
+        "--batch",
+        "16,84",
+        "--loss",
+        "cross_entropy",
+        "--loss-target",
+        "16",
+        "--autocast",
+        "bf16",
+        "--target",
+        "50ms",
+        "--profile",
+        "amd-epyc-2-core",
+        "--gpu",
+        "T4",
+    )
 
 
 @needs_transformers

@@ -276,13 +276,25 @@ def test_devices_of_other_profiles_have_names_of_their_own(handmade_profile: Pro
     paths = ("/runs/a/profile", "/runs/b/profile", "b/profile", "/runs/lab", "profile", "profile")
     others = tuple(replace(handmade_profile, name=f"{path}.json", fits=handmade_profile.fits[:1]) for path in paths)
     assert named(handmade_profile, ("cpu",), others=others) == [
-        "cpu", "cpu@a/profile", "cpu@runs/b/profile", "cpu@b/profile", "cpu@lab", "cpu@profile", "cpu@profile (2)",
-    ]  # fmt: skip
+        "cpu",
+        "cpu@a/profile",
+        "cpu@runs/b/profile",
+        "cpu@b/profile",
+        "cpu@lab",
+        "cpu@profile",
+        "cpu@profile (2)",
+    ]
 
 
 def test_a_gpus_maker_is_no_part_of_its_name() -> None:
-    names = {"NVIDIA GeForce RTX 4090": "RTX 4090", "NVIDIA A100": "A100", "AMD Instinct MI210": "Instinct MI210",
-             "Intel(R) Arc(TM) A770": "Arc(TM) A770", "Apple M1": "M1", "Tesla T4": "Tesla T4"}  # fmt: skip
+    names = {
+        "NVIDIA GeForce RTX 4090": "RTX 4090",
+        "NVIDIA A100": "A100",
+        "AMD Instinct MI210": "Instinct MI210",
+        "Intel(R) Arc(TM) A770": "Arc(TM) A770",
+        "Apple M1": "M1",
+        "Tesla T4": "Tesla T4",
+    }
     assert {name: without_maker(name) for name in names} == names
 
 
@@ -318,14 +330,20 @@ def _put_back() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_put_back")
-@pytest.mark.parametrize(("set_it", "said", "on_cpu"), [
-    (lambda: setattr(CUDNN, "benchmark", True), "cudnn.benchmark is on", False),
-    (lambda: setattr(CUDNN, "deterministic", True), "cudnn.deterministic is on", False),
-    (lambda: setattr(CUDNN, "enabled", False), "cuDNN is off", False),
-    (lambda: torch.use_deterministic_algorithms(True), "deterministic algorithms are on", True),
-    (lambda: torch.set_float32_matmul_precision("medium"),
-     "the CPU was calibrated with float32 matmul precision 'highest' and is now asked with 'medium'", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("set_it", "said", "on_cpu"),
+    [
+        (lambda: setattr(CUDNN, "benchmark", True), "cudnn.benchmark is on", False),
+        (lambda: setattr(CUDNN, "deterministic", True), "cudnn.deterministic is on", False),
+        (lambda: setattr(CUDNN, "enabled", False), "cuDNN is off", False),
+        (lambda: torch.use_deterministic_algorithms(True), "deterministic algorithms are on", True),
+        (
+            lambda: torch.set_float32_matmul_precision("medium"),
+            "the CPU was calibrated with float32 matmul precision 'highest' and is now asked with 'medium'",
+            True,
+        ),
+    ],
+)
 def test_a_switch_that_changes_kernels_is_said_and_part_of_the_step(
     set_it: Callable[[], object], said: str, on_cpu: bool, handmade_profile: Profile
 ) -> None:

@@ -50,9 +50,7 @@ def test_one_that_does_not_hold_any_more_is_replaced_and_named(
 
 
 @pytest.mark.parametrize(("quiet", "notices"), [("0", 1), ("", 1), ("1", 0)])
-def test_the_notice_comes_once_and_can_be_silenced(
-    quiet: str, notices: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_notice_comes_once_and_can_be_silenced(quiet: str, notices: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACER_QUIET", quiet)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")

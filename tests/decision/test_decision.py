@@ -57,8 +57,10 @@ def test_the_reason_is_the_whole_only_where_the_steps_would_not_have_decided(mak
         return decide({"cpu": make_prediction("cpu", 1e-3), "cuda": cuda}, 10).reason[:20]
 
     assert [told(step) for step in (0.9e-3, 1e-3, 1.0005e-3)] == [
-        "cpu: 10 steps take 1", "cpu: 10 steps take 1", "cpu: a step takes 1.",
-    ]  # fmt: skip
+        "cpu: 10 steps take 1",
+        "cpu: 10 steps take 1",
+        "cpu: a step takes 1.",
+    ]
 
 
 def test_break_even_is_the_first_step_that_is_ahead(make_prediction: Make) -> None:
@@ -142,8 +144,10 @@ def test_a_tie_names_what_favours_the_accelerator(make_prediction: Make) -> None
     small, plain = (make_prediction("cuda", 1.05e-3, bounded_by=bound) for bound in ("launches", "memory"))
     reasons = [decide({"cpu": cpu, "cuda": cuda}, None).reason for cuda in (copies, small, plain)]
     assert [reason.partition("about the same")[2] for reason in reasons] == [
-        "; without its copies, a step on cuda takes about 500 µs", "; a larger batch favours cuda", "",
-    ]  # fmt: skip
+        "; without its copies, a step on cuda takes about 500 µs",
+        "; a larger batch favours cuda",
+        "",
+    ]
     assert "1.00 ms there (bounded by memory) and 1.05 ms on cuda (bounded by launches)" in reasons[1]
     two = decide({"cuda": small, "cuda:1": make_prediction("cuda:1", 1.05e-3, bounded_by="launches")}, None)
     assert two.reason.endswith(": about the same")
@@ -210,27 +214,36 @@ def test_one_time_costs_are_paid_too(make_prediction: Make) -> None:
     assert [decide({"cpu": cpu, "cuda": cuda}, steps, twice).device for steps in (5990, 6010)] == ["cpu", "cuda"]
 
 
-@pytest.mark.parametrize(("device", "given", "found"), [
-    ("cuda@Tesla T4", {"cuda": 1.0, "Tesla T4": 2.0, "cuda@Tesla T4": 3.0}, 3.0),
-    ("cuda@Tesla T4", {"cuda": 1.0, "Tesla T4": 2.0}, 2.0), ("cuda@Tesla T4", {"T4": 2.0, "cuda": 1.0}, 2.0),
-    ("cuda@Tesla T4", {"cuda": 1.0}, 1.0), ("cuda@Tesla T4", {"V100": 2.0}, None), ("cuda:1", {"cuda": 1.0}, 1.0),
-    ("cpu", {"cuda": 1.0}, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("device", "given", "found"),
+    [
+        ("cuda@Tesla T4", {"cuda": 1.0, "Tesla T4": 2.0, "cuda@Tesla T4": 3.0}, 3.0),
+        ("cuda@Tesla T4", {"cuda": 1.0, "Tesla T4": 2.0}, 2.0),
+        ("cuda@Tesla T4", {"T4": 2.0, "cuda": 1.0}, 2.0),
+        ("cuda@Tesla T4", {"cuda": 1.0}, 1.0),
+        ("cuda@Tesla T4", {"V100": 2.0}, None),
+        ("cuda:1", {"cuda": 1.0}, 1.0),
+        ("cpu", {"cuda": 1.0}, None),
+    ],
+)
 def test_a_price_is_found_by_device_machine_or_kind(
     make_prediction: Make, device: str, given: dict[str, float], found: float | None
 ) -> None:
     assert objective_of("cost", given).dollars_per_hour(make_prediction(device)) == found
 
 
-@pytest.mark.parametrize(("arguments", "error", "told"), [
-    (("money",), ValueError, "objective must be 'time' or 'cost' or 'energy', not 'money'"),
-    (("cost",), ValueError, 'objective "cost" needs price'),
-    (("cost", {"cpu": 0.0}), ValueError, "positive numbers, not 'cpu' to 0.0"),
-    (("cost", {"cpu": True}), ValueError, "positive numbers, not 'cpu' to True"),
-    (("cost", {1: 1.0}), ValueError, "positive numbers, not 1 to 1.0"),
-    (("cost", 2.5), TypeError, "price must map device names to numbers"),
-    (("energy", None, {"cpu": float("nan")}), ValueError, "watts must map device names to positive numbers"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "error", "told"),
+    [
+        (("money",), ValueError, "objective must be 'time' or 'cost' or 'energy', not 'money'"),
+        (("cost",), ValueError, 'objective "cost" needs price'),
+        (("cost", {"cpu": 0.0}), ValueError, "positive numbers, not 'cpu' to 0.0"),
+        (("cost", {"cpu": True}), ValueError, "positive numbers, not 'cpu' to True"),
+        (("cost", {1: 1.0}), ValueError, "positive numbers, not 1 to 1.0"),
+        (("cost", 2.5), TypeError, "price must map device names to numbers"),
+        (("energy", None, {"cpu": float("nan")}), ValueError, "watts must map device names to positive numbers"),
+    ],
+)
 def test_wrong_objectives(arguments: tuple[Any, ...], error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
         objective_of(*arguments)
@@ -255,25 +268,34 @@ def test_what_is_not_known_is_asked_for(two: dict[str, Prediction]) -> None:
 FAST, CHEAP = Point("f", 1.0, 5.0), Point("c", 2.0, 1.0)
 
 
-@pytest.mark.parametrize(("points", "left"), [
-    ((FAST, CHEAP), "fc"), ((FAST, CHEAP, Point("x", 2.0, 1.5)), "fc"), ((FAST, CHEAP, Point("y", 1.5, 1.5)), "fcy"),
-    ((FAST, Point("g", 1.0, 5.0)), "fg"),  # equal ones don't beat each other
-    ((Point("z", 1.0, 10.0), Point("c", 1.01, 1.0)), "c"),  # a difference below 2 % is none
-    ((Point("a", 1.0, 1.01), Point("b", 1.01, 1.0)), "ab"),
-    ((Point("u", 1.0), Point("k", 2.0, 1.0)), "uk"), ((Point("u", 3.0), Point("k", 2.0, 1.0)), "k"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("points", "left"),
+    [
+        ((FAST, CHEAP), "fc"),
+        ((FAST, CHEAP, Point("x", 2.0, 1.5)), "fc"),
+        ((FAST, CHEAP, Point("y", 1.5, 1.5)), "fcy"),
+        ((FAST, Point("g", 1.0, 5.0)), "fg"),  # equal ones don't beat each other
+        ((Point("z", 1.0, 10.0), Point("c", 1.01, 1.0)), "c"),  # a difference below 2 % is none
+        ((Point("a", 1.0, 1.01), Point("b", 1.01, 1.0)), "ab"),
+        ((Point("u", 1.0), Point("k", 2.0, 1.0)), "uk"),
+        ((Point("u", 3.0), Point("k", 2.0, 1.0)), "k"),
+    ],
+)
 def test_a_point_is_beaten_by_what_is_nowhere_worse(points: tuple[Point, ...], left: str) -> None:
     assert "".join(point.name for point in pareto(points)) == left
 
 
-@pytest.mark.parametrize(("other", "chosen", "told"), [
-    (Point("", 1.0, 5.0), Point("", 1.17, 1.0), "17% faster for 5.0× the money"),
-    (Point("", 1.0, 1.05), Point("", 3.0, 1.0), "3.0× as fast for 5% more money"),
-    (Point("", 2.0, 0.5), Point("", 1.0, 1.0), "50% less money for 2.0× the time"),
-    (Point("", 1.05, 0.5), Point("", 1.0, 1.0), "50% less money for 5% more time"),
-    (Point("", 2.0, 3.0), Point("", 1.0, 1.0), "2.0× the time and 3.0× the money"),
-    (Point("", 1.0, None, 4.0), Point("", 2.0, 1.0, 1.0), "2.0× as fast for 4.0× the energy"),
-    (Point("", 1.0), Point("", 1.01), ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("other", "chosen", "told"),
+    [
+        (Point("", 1.0, 5.0), Point("", 1.17, 1.0), "17% faster for 5.0× the money"),
+        (Point("", 1.0, 1.05), Point("", 3.0, 1.0), "3.0× as fast for 5% more money"),
+        (Point("", 2.0, 0.5), Point("", 1.0, 1.0), "50% less money for 2.0× the time"),
+        (Point("", 1.05, 0.5), Point("", 1.0, 1.0), "50% less money for 5% more time"),
+        (Point("", 2.0, 3.0), Point("", 1.0, 1.0), "2.0× the time and 3.0× the money"),
+        (Point("", 1.0, None, 4.0), Point("", 2.0, 1.0, 1.0), "2.0× as fast for 4.0× the energy"),
+        (Point("", 1.0), Point("", 1.01), ""),
+    ],
+)
 def test_a_trade_is_one_line(other: Point, chosen: Point, told: str) -> None:
     assert trade(other, chosen) == told

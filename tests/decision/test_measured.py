@@ -242,11 +242,18 @@ def raising(error: Exception) -> nn.Module:
     return Raises()
 
 
-@pytest.mark.parametrize(("net", "said"), [
-    (in_place(), "a copy would have to be compiled again"), (hooked(), "copies of the model would call "),
-    (raising(torch.OutOfMemoryError("CUDA out of memory.\nSee the manual")), "OutOfMemoryError: CUDA out of memory."),
-    (raising(ValueError("no such key")), "ValueError: no such key"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("net", "said"),
+    [
+        (in_place(), "a copy would have to be compiled again"),
+        (hooked(), "copies of the model would call "),
+        (
+            raising(torch.OutOfMemoryError("CUDA out of memory.\nSee the manual")),
+            "OutOfMemoryError: CUDA out of memory.",
+        ),
+        (raising(ValueError("no such key")), "ValueError: no such key"),
+    ],
+)
 def test_what_cannot_be_raced_keeps_what_was_predicted(
     net: nn.Module, said: str, table_of: TableOf, make_prediction: Make
 ) -> None:

@@ -142,13 +142,22 @@ class Derived(torch.optim.AdamW):
     pass
 
 
-@pytest.mark.parametrize(("make", "lacking"), [
-    (lambda p: torch.optim.Adam(p, capturable=True), {"cpu": "Adam has capturable=True", "mps": "Adam has capturable"}),
-    (lambda p: Derived(p, capturable=True), {"cpu": "Derived has capturable=True", "mps": "Derived has capturable"}),
-    (lambda p: torch.optim.SGD(p, fused=True), {"xla": "SGD has fused=True"}),
-    (lambda p: torch.optim.Adam(p), {}),
-    (Own, {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("make", "lacking"),
+    [
+        (
+            lambda p: torch.optim.Adam(p, capturable=True),
+            {"cpu": "Adam has capturable=True", "mps": "Adam has capturable"},
+        ),
+        (
+            lambda p: Derived(p, capturable=True),
+            {"cpu": "Derived has capturable=True", "mps": "Derived has capturable"},
+        ),
+        (lambda p: torch.optim.SGD(p, fused=True), {"xla": "SGD has fused=True"}),
+        (lambda p: torch.optim.Adam(p), {}),
+        (Own, {}),
+    ],
+)
 def test_an_optimizer_exists_where_torch_has_its_update(make: Callable[[Any], Any], lacking: dict[str, str]) -> None:
     model = net()
     workload = make_workload(model, (4, 8), mode="train", optimizer=make(model.parameters()))
@@ -193,21 +202,24 @@ def optimized(model: nn.Module) -> nn.Module:
     return torch.jit.optimize_for_inference(torch.jit.script(model.eval()))
 
 
-@pytest.mark.parametrize(("make", "is_bound"), [
-    (lambda: optimized(nn.Conv2d(3, 4, 3)), True),  # its weights have the layout of MKL-DNN
-    (lambda: nn.Sequential(nn.ReLU(), torch.jit.freeze(torch.jit.script(nn.Linear(3, 2).eval()))), True),
-    (lambda: traced(nn.LSTM(3, 3), 2, 2, 3), True),  # it makes zeros for its first state
-    (lambda: traced(Literal(1.0, 2.0, 3.0), 2, 3), True),
-    (lambda: traced(Literal(), 2, 3), False),
-    (lambda: traced(Cast(), 2, 3), False),
-    (lambda: torch.jit.script(nn.LSTM(3, 3)), False),
-    (lambda: torch.jit.script(nn.Sequential(nn.LSTM(3, 3))), False),
-    (lambda: exported(Literal(1.0, 2.0, 3.0)), True),
-    (lambda: exported(Literal()), False),
-    (lambda: exported(Cast()), True),  # torch checks that the tensor is where it was
-    (lambda: exported(nn.BatchNorm1d(3)), False),
-    (lambda: torch.fx.symbolic_trace(nn.Linear(3, 2)), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("make", "is_bound"),
+    [
+        (lambda: optimized(nn.Conv2d(3, 4, 3)), True),  # its weights have the layout of MKL-DNN
+        (lambda: nn.Sequential(nn.ReLU(), torch.jit.freeze(torch.jit.script(nn.Linear(3, 2).eval()))), True),
+        (lambda: traced(nn.LSTM(3, 3), 2, 2, 3), True),  # it makes zeros for its first state
+        (lambda: traced(Literal(1.0, 2.0, 3.0), 2, 3), True),
+        (lambda: traced(Literal(), 2, 3), False),
+        (lambda: traced(Cast(), 2, 3), False),
+        (lambda: torch.jit.script(nn.LSTM(3, 3)), False),
+        (lambda: torch.jit.script(nn.Sequential(nn.LSTM(3, 3))), False),
+        (lambda: exported(Literal(1.0, 2.0, 3.0)), True),
+        (lambda: exported(Literal()), False),
+        (lambda: exported(Cast()), True),  # torch checks that the tensor is where it was
+        (lambda: exported(nn.BatchNorm1d(3)), False),
+        (lambda: torch.fx.symbolic_trace(nn.Linear(3, 2)), False),
+    ],
+)
 def test_a_graph_is_bound_where_it_names_a_device(make: Callable[[], nn.Module], is_bound: bool) -> None:
     found = bound([make()])
     assert (found is not None) == is_bound

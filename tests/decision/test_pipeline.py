@@ -28,9 +28,7 @@ def table(profile: Profile, devices: tuple[str, ...] | None = None, threads: str
     return asked(make_workload(nn.Linear(8, 8), (4, 8), mode="train"), profile, devices, threads)
 
 
-def asked(
-    workload: Workload, profile: Profile, devices: tuple[str, ...] | None = None, threads: str = "keep"
-) -> Table:
+def asked(workload: Workload, profile: Profile, devices: tuple[str, ...] | None = None, threads: str = "keep") -> Table:
     return answer(Question(workload, gather(profile, devices, threads=threads, here=False)))
 
 
@@ -43,10 +41,13 @@ def test_here_the_cpu_runs_with_the_threads_of_the_process(handmade_profile: Pro
     assert [table(each, ("cpu",)).costs["cpu"].threads for each in (profile, other)] == [4, 5]
 
 
-@pytest.mark.parametrize(("times", "chosen", "said"), [
-    ((1e-9, 1e-3), 3, ", with 3 threads: with 2 a step would take "),
-    ((1e-3, 1e-9), 2, ", with 2 threads: the best of 2 and 3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("times", "chosen", "said"),
+    [
+        ((1e-9, 1e-3), 3, ", with 3 threads: with 2 a step would take "),
+        ((1e-3, 1e-9), 2, ", with 2 threads: the best of 2 and 3"),
+    ],
+)
 def test_numbers_of_threads_are_compared_where_that_is_asked_for(
     handmade_profile: Profile, times: tuple[float, float], chosen: int, said: str
 ) -> None:
@@ -158,7 +159,8 @@ def test_accelerators_that_others_keep_busy_are_named(
     workload = make_workload(nn.Linear(8, 8), (4, 8), mode="train")
     table = answer(Question(workload, Candidates((*others, *here), handmade_profile, ("known",))))
     assert [text.split(",")[0] for text in table.occupied] == [
-        "cuda is 90% busy with other jobs", "cuda:3 is 50% busy with other jobs",
-    ]  # fmt: skip
+        "cuda is 90% busy with other jobs",
+        "cuda:3 is 50% busy with other jobs",
+    ]
     assert set(table.notes) >= {"known", *table.occupied}
     assert table.decide().reason.endswith("; ".join(table.occupied))

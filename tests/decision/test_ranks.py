@@ -23,8 +23,9 @@ from placer.workload import check_devices_here, make_workload
 def faster_with(found: Profile, threads: int) -> Profile:
     """One in which the CPU is ten times as fast with that many threads."""
     fit = found.fit("cpu")
-    fast = dataclasses.replace(fit, threads=threads, rates={k: v * 10 for k, v in fit.rates.items()}
-                               | {"dispatch_seconds": 1e-7})  # fmt: skip
+    fast = dataclasses.replace(
+        fit, threads=threads, rates={k: v * 10 for k, v in fit.rates.items()} | {"dispatch_seconds": 1e-7}
+    )
     return dataclasses.replace(found, fits=(dataclasses.replace(fit, threads=1), fast))
 
 
@@ -49,9 +50,16 @@ def test_ranks_started_by_torchrun_agree_before_there_is_a_group(handmade_profil
     for rank, threads in enumerate((5, 6)):
         profile.save(faster_with(handmade_profile, threads), tmp_path / f"{rank}.json")
     config = LaunchConfig(
-        min_nodes=1, max_nodes=1, nproc_per_node=2, start_method="fork", rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0", run_id="test", max_restarts=0, monitor_interval=0.1,
-    )  # fmt: skip
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=2,
+        start_method="fork",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        run_id="test",
+        max_restarts=0,
+        monitor_interval=0.1,
+    )
     answers = elastic_launch(config, started)(str(tmp_path), torch.get_num_threads())
     assert len(answers) == 2
     assert set(answers.values()) in ({"cpu 5"}, {"cpu 6"})
@@ -93,8 +101,14 @@ def test_a_store_that_is_gone_is_not_an_error(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_rank_drives_its_own_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "accelerators", lambda: ("cuda", "cuda:1"))
-    for world, local, expected in (("4", "0", "cuda"), ("4", "1", "cuda:1"), ("4", "3", "cuda:1"), ("2", "", None),
-                                   ("1", "1", None), ("", "1", None)):  # fmt: skip
+    for world, local, expected in (
+        ("4", "0", "cuda"),
+        ("4", "1", "cuda:1"),
+        ("4", "3", "cuda:1"),
+        ("2", "", None),
+        ("1", "1", None),
+        ("", "1", None),
+    ):
         monkeypatch.setenv("WORLD_SIZE", world)
         monkeypatch.setenv("LOCAL_RANK", local)
         assert check_devices_here(None, ranks.own_accelerator()) == (expected and ("cpu", expected))
@@ -110,8 +124,12 @@ def test_the_store_is_that_of_the_group_or_of_the_launcher(tmp_path: Path, monke
     assert ranks._store() is None
     assert ranks.agreed(own, ("cpu",), work) is own
     launcher = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    for name, value in (("TORCHELASTIC_USE_AGENT_STORE", "True"), ("MASTER_ADDR", "localhost"),
-                        ("MASTER_PORT", str(launcher.port)), ("TORCHELASTIC_RESTART_COUNT", "3")):  # fmt: skip
+    for name, value in (
+        ("TORCHELASTIC_USE_AGENT_STORE", "True"),
+        ("MASTER_ADDR", "localhost"),
+        ("MASTER_PORT", str(launcher.port)),
+        ("TORCHELASTIC_RESTART_COUNT", "3"),
+    ):
         monkeypatch.setenv(name, value)
     ranks._launchers_store.cache_clear()
     assert ranks.agreed(own, ("cpu", "cuda"), work).device == "cpu"

@@ -27,8 +27,16 @@ Make = Callable[..., Prediction]
 TableOf = Callable[..., Table]
 NOW = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
 #: An entry of a version that knew no networks.
-GOOD = {"kind": "steps", "workload": "key", "device": "cpu", "threads": 2, "step_seconds": 1.0, "low": 0.9,
-        "high": 1.2, "steps_timed": 40}  # fmt: skip
+GOOD = {
+    "kind": "steps",
+    "workload": "key",
+    "device": "cpu",
+    "threads": 2,
+    "step_seconds": 1.0,
+    "low": 0.9,
+    "high": 1.2,
+    "steps_timed": 40,
+}
 STEP = StepIdentity("key", "network", 64, "64×4 float32")
 
 
@@ -105,10 +113,21 @@ def seen(predictions: dict[str, Prediction], step: str = "key") -> dict[str, Ste
     return recorded.lookup(StepIdentity(step, "network"), predictions, "prices", NOW)[0]
 
 
-@pytest.mark.parametrize("change", [
-    {"steps_timed": 3}, {"step_seconds": "fast"}, {"step_seconds": -1.0}, {"low": None}, {"high": 1e-9},
-    {"device": "warp"}, {"threads": 99}, {"kind": "decision"}, {"step_seconds": True}, {"hardware": "another CPU"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"steps_timed": 3},
+        {"step_seconds": "fast"},
+        {"step_seconds": -1.0},
+        {"low": None},
+        {"high": 1e-9},
+        {"device": "warp"},
+        {"threads": 99},
+        {"kind": "decision"},
+        {"step_seconds": True},
+        {"hardware": "another CPU"},
+    ],
+)
 def test_entries_that_say_nothing_usable_are_passed_over(change: dict[str, Any], make_prediction: Make) -> None:
     predictions = {"cpu": make_prediction("cpu"), "cuda": make_prediction("cuda")}
     remember(device="cuda", threads=1)
@@ -147,10 +166,18 @@ def smaller(handmade_profile: Profile) -> Callable[..., None]:
 
     def write(seconds_ago: float = 0.0, **change: Any) -> None:
         entry = {
-            "time": (NOW - timedelta(seconds=seconds_ago)).isoformat(), "workload": "smaller", "network": "network",
-            "batch": 32, "inputs": "32×4 float32", "step_seconds": 2.0, "low": 1.9, "high": 2.1, "priced_seconds": 1.0,
-            "priced_by": recorded.priced_by(handmade_profile), **change,
-        }  # fmt: skip
+            "time": (NOW - timedelta(seconds=seconds_ago)).isoformat(),
+            "workload": "smaller",
+            "network": "network",
+            "batch": 32,
+            "inputs": "32×4 float32",
+            "step_seconds": 2.0,
+            "low": 1.9,
+            "high": 2.1,
+            "priced_seconds": 1.0,
+            "priced_by": recorded.priced_by(handmade_profile),
+            **change,
+        }
         remember(**entry)
 
     return write
@@ -192,10 +219,18 @@ def test_an_offset_counts_less_the_older_and_the_farther_away_it_is(
     assert cost(1.0).step_seconds == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize("change", [
-    {"priced_by": "another calibration"}, {"priced_seconds": None}, {"priced_seconds": 0.0}, {"network": "another"},
-    {"threads": 1}, {"hardware": "another CPU"}, {"steps_timed": 2},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"priced_by": "another calibration"},
+        {"priced_seconds": None},
+        {"priced_seconds": 0.0},
+        {"network": "another"},
+        {"threads": 1},
+        {"hardware": "another CPU"},
+        {"steps_timed": 2},
+    ],
+)
 def test_steps_that_tell_nothing_of_other_sizes(
     change: dict[str, Any], table_of: TableOf, make_prediction: Make, smaller: Callable[..., None]
 ) -> None:
@@ -224,11 +259,18 @@ def test_of_many_entries_of_one_step_the_newest_usable_one_counts(
     assert with_recorded(table_of(make_prediction("cpu", 1.0)), NOW).costs["cpu"].step_seconds == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    ({"time": "yesterday"}, "a step timed earlier at batch 32"), ({"time": "2030-01-01T00:00:00+00:00"}, "earlier"),
-    ({"time": "2026-04-28T12:00:00+00:00"}, "3 days ago"), ({"time": NOW.isoformat()}, "just now"),
-    ({"time": "2026-05-01T12:00:00"}, "earlier"), ({"batch": 64}, "on 32×4 float32"), ({"batch": None}, "on 32×4"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"time": "yesterday"}, "a step timed earlier at batch 32"),
+        ({"time": "2030-01-01T00:00:00+00:00"}, "earlier"),
+        ({"time": "2026-04-28T12:00:00+00:00"}, "3 days ago"),
+        ({"time": NOW.isoformat()}, "just now"),
+        ({"time": "2026-05-01T12:00:00"}, "earlier"),
+        ({"batch": 64}, "on 32×4 float32"),
+        ({"batch": None}, "on 32×4"),
+    ],
+)
 def test_when_and_at_which_size_a_step_was_timed_is_said(
     change: dict[str, Any], said: str, table_of: TableOf, make_prediction: Make, smaller: Callable[..., None]
 ) -> None:
@@ -270,10 +312,13 @@ def test_one_network_is_known_at_all_sizes_and_no_other_is_taken_for_it(calibrat
     for net, rows, options in ((model(), 64, {}), (model(), 16, {"loss": nn.MSELoss(), "target": (16, 1)})):
         assert "a step timed" in choice(net, rows, **options).reason
     others = (
-        (model(9), {}), (nn.Sequential(nn.Linear(4, 8), nn.Softmax(1), nn.Linear(8, 1)), {}),
-        (model(), {"mode": "infer"}), (model(), {"optimizer": "sgd"}), (model(), {"data": "device"}),
+        (model(9), {}),
+        (nn.Sequential(nn.Linear(4, 8), nn.Softmax(1), nn.Linear(8, 1)), {}),
+        (model(), {"mode": "infer"}),
+        (model(), {"optimizer": "sgd"}),
+        (model(), {"data": "device"}),
         (model(), {"autocast": torch.bfloat16}),
-    )  # fmt: skip
+    )
     for net, options in others:
         assert "a step timed" not in choice(net, 64, **options).reason
 
@@ -284,4 +329,3 @@ def test_an_explanation_says_what_a_moved_number_rests_on(calibrated: Profile) -
     assert f"a calibration here, with {moved.real['cpu'].said}" in " ".join(moved.to_text().split())
     assert "real steps recorded in earlier runs" in " ".join(same.to_text().split())
     assert json.loads(moved.to_json())["real"]["cpu"] == {"said": moved.real["cpu"].said, "same_step": False}
-

@@ -15,9 +15,14 @@ from placer import Explanation
 def priced(steps: int | None = None, **options: Any) -> Explanation:
     net = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
     return placer.explain(
-        net, (256, 512), mode="train", steps=steps, profile="amd-epyc-2-core", what_if="A100",
+        net,
+        (256, 512),
+        mode="train",
+        steps=steps,
+        profile="amd-epyc-2-core",
+        what_if="A100",
         options=placer.Options(**options),
-    )  # fmt: skip
+    )
 
 
 def test_the_cheaper_device_is_chosen_and_the_trade_is_one_line() -> None:

@@ -43,10 +43,26 @@ def test_json_is_schema_1_and_is_read_again(two: Explanation) -> None:
     assert values["schema"] == 1
     assert (values["choice"], values["verdict"], values["break_even_steps"]) == ("cuda", "cuda", 1501)
     assert set(values["devices"]["cuda"]) == {
-        "step_seconds", "low", "high", "one_time_seconds", "total_seconds", "components", "peak_memory_bytes", "fits",
-        "coverage", "provenance", "available_memory_bytes", "one_time", "bounded_by", "watts",
-        "dollars_per_hour", "device", "threads", "sources", "assumed",
-    }  # fmt: skip
+        "step_seconds",
+        "low",
+        "high",
+        "one_time_seconds",
+        "total_seconds",
+        "components",
+        "peak_memory_bytes",
+        "fits",
+        "coverage",
+        "provenance",
+        "available_memory_bytes",
+        "one_time",
+        "bounded_by",
+        "watts",
+        "dollars_per_hour",
+        "device",
+        "threads",
+        "sources",
+        "assumed",
+    }
     assert all(set(row) == {"name", "phase", "devices", "guessed"} for row in values["layers"])
     assert all(set(row) == {"op", "family", "count", "devices", "source", "guessed"} for row in values["ops"])
     again = Explanation.from_dict(values)
@@ -108,16 +124,24 @@ def bottlenecks(make: Make, *parts: tuple[str, str, str, float], devices: tuple[
     for device in devices:
         made = make(device)
         priced = dataclasses.replace(
-            made.priced, trace=dataclasses.replace(made.priced.trace, calls=calls), seconds=tuple(p[3] for p in parts),
-            families=("matmul",) * len(parts), sources=("calibrated",) * len(parts),
-        )  # fmt: skip
+            made.priced,
+            trace=dataclasses.replace(made.priced.trace, calls=calls),
+            seconds=tuple(p[3] for p in parts),
+            families=("matmul",) * len(parts),
+            sources=("calibrated",) * len(parts),
+        )
         found[device] = dataclasses.replace(made, priced=priced)
     return explained(found).bottlenecks
 
 
 def test_the_op_that_takes_most_of_a_phase_is_found_with_all_its_calls(make_prediction: Make) -> None:
-    parts = [("mm", "a", "backward", 1.0), ("put", "pool", "backward", 3.0), ("mul", "a", "backward", 1.0),
-             ("put", "pool", "backward", 3.0), ("mm", "a", "forward", 1.0)]  # fmt: skip
+    parts = [
+        ("mm", "a", "backward", 1.0),
+        ("put", "pool", "backward", 3.0),
+        ("mul", "a", "backward", 1.0),
+        ("put", "pool", "backward", 3.0),
+        ("mm", "a", "forward", 1.0),
+    ]
     found = bottlenecks(make_prediction, *parts, devices=("cpu", "cuda"))
     assert found == tuple(Bottleneck(name, "backward", "pool", "put", 6.0, 8.0) for name in ("cpu", "cuda"))
 
@@ -129,9 +153,12 @@ def test_the_timeline_lasts_as_long_as_was_predicted(handmade_profile: Profile, 
     pinned = {"copy/h2d/pinned/bytes_per_second": 2e10, "copy/h2d/pinned/seconds_per_tensor": 1e-6}
     both = (cpu, dataclasses.replace(cuda, rates={**cuda.rates, **pinned}))
     found = placer.explain(
-        nn.Sequential(nn.Linear(84, 64), nn.ReLU(), nn.Linear(64, 1)), (512, 84), mode=mode, data=data,
+        nn.Sequential(nn.Linear(84, 64), nn.ReLU(), nn.Linear(64, 1)),
+        (512, 84),
+        mode=mode,
+        data=data,
         profile=dataclasses.replace(handmade_profile, fits=both),
-    )  # fmt: skip
+    )
     for spans in found.timeline.values():
         assert min(span.start for span in spans) >= 0.0
         for lane in ("host", "device"):

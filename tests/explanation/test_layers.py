@@ -18,12 +18,21 @@ def shown(parts: list[LayerRow], device: str | None = "cpu") -> list[tuple[int, 
 
 
 def test_layers_are_nested_as_the_model_and_small_ones_gathered() -> None:
-    parts = rows(("a.x", "forward", 95.0), ("a.y", "loss", 2.0), ("s1", "forward", 0.5), ("s2.deep", "forward", 0.5),
-                 ("", "loss", 2.0))  # fmt: skip
+    parts = rows(
+        ("a.x", "forward", 95.0),
+        ("a.y", "loss", 2.0),
+        ("s1", "forward", 0.5),
+        ("s2.deep", "forward", 0.5),
+        ("", "loss", 2.0),
+    )
     assert shown(parts) == [
-        (0, "(whole model)", 100.0), (1, "a", 97.0), (2, "x", 95.0), (2, "y", 2.0), (1, "(other layers)", 1.0),
+        (0, "(whole model)", 100.0),
+        (1, "a", 97.0),
+        (2, "x", 95.0),
+        (2, "y", 2.0),
+        (1, "(other layers)", 1.0),
         (1, "(itself)", 2.0),
-    ]  # fmt: skip
+    ]
     by_device = list(lines(tree(parts, None), 0.01, add_columns=False))
     assert by_device[1].node.seconds == {"cpu": 97.0, "cuda": 194.0}
     assert percents(by_device, ["cpu"]) == percents(by_device, ["cuda"]) == [100, 97, 95, 2, 1, 2]

@@ -37,9 +37,17 @@ def full_answer(make: Make, names: tuple[str, ...], seconds: tuple[float, ...]) 
     return dataclasses.replace(explained(found), advice=(ADVICE,), turn=turn, limits=limits)
 
 
-@pytest.mark.parametrize("names", [
-    ("cpu",), ("cpu", "cuda"), ("cpu", GPUS[0]), ("cpu", *GPUS), ("cpu", "cuda", *GPUS[:2]), ("cuda", "cuda:1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("cpu",),
+        ("cpu", "cuda"),
+        ("cpu", GPUS[0]),
+        ("cpu", *GPUS),
+        ("cpu", "cuda", *GPUS[:2]),
+        ("cuda", "cuda:1"),
+    ],
+)
 @pytest.mark.parametrize("seconds", [(2.41e-3, 1.95e-3, 1.94e-3, 0.95e-3), (1e-3, 3e-3, 4e-3, 5e-3), (1e-3,) * 4])
 @pytest.mark.parametrize("width", [80, 100])
 def test_each_fact_is_there_once(
@@ -101,8 +109,14 @@ def table_errors() -> dict[Record, tuple[str, str]]:
     """The figures of each record's row in docs/accuracy.md: its first pair of errors of placer."""
     text = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
     found: dict[Record, tuple[str, str]] = {}
-    for group in (accuracy.CALIBRATED_CPU, accuracy.ESTIMATED_CPU, accuracy.CALIBRATED_GPU, accuracy.PUBLISHED_GPU,
-                  accuracy.SHEET_GPU, accuracy.HOST_BOUND_GPU):  # fmt: skip
+    for group in (
+        accuracy.CALIBRATED_CPU,
+        accuracy.ESTIMATED_CPU,
+        accuracy.CALIBRATED_GPU,
+        accuracy.PUBLISHED_GPU,
+        accuracy.SHEET_GPU,
+        accuracy.HOST_BOUND_GPU,
+    ):
         for record in group:
             (row,) = [line for line in text.splitlines() if line.startswith(f"| {record.name}")]
             match = re.search(r"\| (\d+) / (\d+) % \|", row)
@@ -124,6 +138,7 @@ def test_a_calibration_tells_its_own_error(handmade_profile: Profile) -> None:
     held_out = dataclasses.replace(cpu, interval={**cpu.interval, "held_out": 0.2})
     own = placer.explain(net, (8, 84), profile=dataclasses.replace(handmade_profile, fits=(held_out, cuda)))
     assert own.usual_errors["cpu"].most == (pytest.approx(0.2214, abs=1e-4),) * 2
-    assert "a calibration here (9 in 10 steps within 22%" in str(dataclasses.replace(own, devices={
-        "cpu": own.devices["cpu"]}))  # fmt: skip
+    assert "a calibration here (9 in 10 steps within 22%" in str(
+        dataclasses.replace(own, devices={"cpu": own.devices["cpu"]})
+    )
     assert own.usual_errors["cuda"].records == tuple(record.name for record in accuracy.CALIBRATED_GPU)

@@ -48,9 +48,16 @@ def explanations(make_prediction: Callable[..., Prediction], usual_errors: None)
     cpu = make_prediction("cpu", 2e-3, compute=1.5e-3, bounded_by="arithmetic")
     once = {"context": 0.4, "libraries": 0.8, "first_calls": 0.25, "weights": 0.05}
     cuda = make_prediction(
-        "cuda", 1e-3, compute=0.2e-3, one_time_seconds=1.5, one_time=once, bounded_by="launches", coverage=0.8,
-        sources=("calibrated",) * 4 + ("guess",), peak_memory_bytes=12_100_000_000,
-    )  # fmt: skip
+        "cuda",
+        1e-3,
+        compute=0.2e-3,
+        one_time_seconds=1.5,
+        one_time=once,
+        bounded_by="launches",
+        coverage=0.8,
+        sources=("calibrated",) * 4 + ("guess",),
+        peak_memory_bytes=12_100_000_000,
+    )
     one, two = {"cpu": cpu}, {"cpu": cpu, "cuda": cuda}
     both = explained(two, WORKLOAD, MACHINE, (NOTE,))
     return {

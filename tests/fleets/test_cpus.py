@@ -21,9 +21,12 @@ HERE = Residence(here=False)
 def on(vcpus: float, model: nn.Module = LARGE, batch: tuple[int, ...] = (512, 1024)) -> Prediction:
     profile = cpu_class(vcpus)
     return predict(
-        trace(make_workload(model, batch, mode="train")), profile, devices=("cpu",),
-        threads=profile.fit("cpu").threads, residence=HERE,
-    )["cpu"]  # fmt: skip
+        trace(make_workload(model, batch, mode="train")),
+        profile,
+        devices=("cpu",),
+        threads=profile.fit("cpu").threads,
+        residence=HERE,
+    )["cpu"]
 
 
 def test_work_that_cores_share_is_faster_on_more_of_them() -> None:

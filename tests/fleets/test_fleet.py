@@ -79,9 +79,26 @@ def test_json_is_complete(fleet: Fleet) -> None:
     assert plain["best"] == fleet.rows[0].machine
     (row,) = [row for row in plain["rows"] if row["machine"] == "g4dn.xlarge"]
     assert set(row) == {
-        "machine", "count", "device", "devices", "gpu", "note", "verdict", "pareto", "reaches", "step_seconds", "low",
-        "high", "job_seconds", "one_time_seconds", "dollars", "joules", "fits", "bounded_by", "provenance",
-    }  # fmt: skip
+        "machine",
+        "count",
+        "device",
+        "devices",
+        "gpu",
+        "note",
+        "verdict",
+        "pareto",
+        "reaches",
+        "step_seconds",
+        "low",
+        "high",
+        "job_seconds",
+        "one_time_seconds",
+        "dollars",
+        "joules",
+        "fits",
+        "bounded_by",
+        "provenance",
+    }
     assert set(row["devices"]) == {"cpu", "cuda"}
     assert row["job_seconds"] == pytest.approx(row["one_time_seconds"] + 10_000 * row["step_seconds"])
     assert row["dollars"] == pytest.approx(0.526 * row["job_seconds"] / 3600)
@@ -133,11 +150,16 @@ def test_a_machine_by_name_is_a_profile_or_a_gpu(host: Profile) -> None:
         machine_named("T99", host)
 
 
-@pytest.mark.parametrize(("wrong", "says"), [
-    ({"objective": "fame"}, "objective must be 'time' or 'cost' or 'energy', not 'fame'"), ({"target": 0.0}, "target"),
-    ({"target": "1h"}, "target must be seconds"), ({"machines": []}, "machines is empty"),
-    ({"machines": [3]}, "a machine is a placer"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"objective": "fame"}, "objective must be 'time' or 'cost' or 'energy', not 'fame'"),
+        ({"target": 0.0}, "target"),
+        ({"target": "1h"}, "target must be seconds"),
+        ({"machines": []}, "machines is empty"),
+        ({"machines": [3]}, "a machine is a placer"),
+    ],
+)
 def test_wrong_arguments_are_refused_before_anything_is_traced(
     host: Profile, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any], says: str
 ) -> None:

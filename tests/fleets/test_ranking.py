@@ -14,13 +14,31 @@ from placer.pricing.prediction import Bound
 
 
 def row(
-    name: str, seconds: float, *, price: float | None = None, watts: float | None = None, fits: bool = True,
+    name: str,
+    seconds: float,
+    *,
+    price: float | None = None,
+    watts: float | None = None,
+    fits: bool = True,
     bounded_by: Bound = "launches",
-) -> FleetRow:  # fmt: skip
+) -> FleetRow:
     cost = Cost(
-        "cuda", 1, seconds, seconds / 1.2, seconds * 1.2, 0.0, None, {"compute": seconds}, 3_000_000, fits, 1.0,
-        available_memory_bytes=2_000_000, bounded_by=bounded_by, watts=watts, dollars_per_hour=price,
-    )  # fmt: skip
+        "cuda",
+        1,
+        seconds,
+        seconds / 1.2,
+        seconds * 1.2,
+        0.0,
+        None,
+        {"compute": seconds},
+        3_000_000,
+        fits,
+        1.0,
+        available_memory_bytes=2_000_000,
+        bounded_by=bounded_by,
+        watts=watts,
+        dollars_per_hour=price,
+    )
     return FleetRow(cost, name, 1, {})
 
 
@@ -51,23 +69,57 @@ COOL = row("cool", 0.030, price=9.0, watts=50.0)
 BARE = row("bare", 0.001)
 
 
-@pytest.mark.parametrize(("rows", "objective", "target", "verdicts"), [
-    ((BARE, row("dear", 0.010, price=10.0), row("cheap", 0.0117, price=1.0)), "cost", None,
-     {"cheap": "cheapest", "dear": "17% faster for 8.5× the money", "bare": "11.7× as fast"}),
-    ((BARE,), "cost", None, {"bare": "no price is known"}),
-    ((BARE,), "energy", None, {"bare": "no power is known"}),
-    ((FAST, COOL), "energy", None, {"cool": "least energy",
-                                    "fast": "3.0× as fast and 85% less money for 2.7× the energy"}),
-    ((FAST, COOL), "energy", 0.050, {"cool": "least energy that reaches the target",
-                                     "fast": "3.0× as fast and 85% less money for 2.7× the energy"}),
-    ((row("small", 0.001, fits=False), FAST), "time", None,
-     {"fast": "fastest", "small": "does not fit: needs 3.00 MB of 2.00 MB"}),
-    ((FAST, row("late", 0.060, price=0.1, bounded_by="transfer"), row("cheap", 0.040, price=0.5),
-      row("later", 0.090, bounded_by="memory")), "time", 0.050,
-     {"cheap": "cheapest that reaches the target", "fast": "4.0× as fast for 2.0× the money",
-      "late": "1.20× the target, bounded by copies", "later": "1.80× the target, bounded by memory"}),
-    ((row("b", 0.040), BARE), "time", 0.050, {"bare": "reaches the target", "b": "40.0× the time"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rows", "objective", "target", "verdicts"),
+    [
+        (
+            (BARE, row("dear", 0.010, price=10.0), row("cheap", 0.0117, price=1.0)),
+            "cost",
+            None,
+            {"cheap": "cheapest", "dear": "17% faster for 8.5× the money", "bare": "11.7× as fast"},
+        ),
+        ((BARE,), "cost", None, {"bare": "no price is known"}),
+        ((BARE,), "energy", None, {"bare": "no power is known"}),
+        (
+            (FAST, COOL),
+            "energy",
+            None,
+            {"cool": "least energy", "fast": "3.0× as fast and 85% less money for 2.7× the energy"},
+        ),
+        (
+            (FAST, COOL),
+            "energy",
+            0.050,
+            {
+                "cool": "least energy that reaches the target",
+                "fast": "3.0× as fast and 85% less money for 2.7× the energy",
+            },
+        ),
+        (
+            (row("small", 0.001, fits=False), FAST),
+            "time",
+            None,
+            {"fast": "fastest", "small": "does not fit: needs 3.00 MB of 2.00 MB"},
+        ),
+        (
+            (
+                FAST,
+                row("late", 0.060, price=0.1, bounded_by="transfer"),
+                row("cheap", 0.040, price=0.5),
+                row("later", 0.090, bounded_by="memory"),
+            ),
+            "time",
+            0.050,
+            {
+                "cheap": "cheapest that reaches the target",
+                "fast": "4.0× as fast for 2.0× the money",
+                "late": "1.20× the target, bounded by copies",
+                "later": "1.80× the target, bounded by memory",
+            },
+        ),
+        ((row("b", 0.040), BARE), "time", 0.050, {"bare": "reaches the target", "b": "40.0× the time"}),
+    ],
+)
 def test_the_order_and_what_is_said_of_each(
     rows: tuple[FleetRow, ...], objective: str, target: float | None, verdicts: dict[str, str]
 ) -> None:

@@ -41,9 +41,13 @@ def gpt2() -> Any:
 
 def llama() -> Any:
     config = transformers.LlamaConfig(
-        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
         vocab_size=99,
-    )  # fmt: skip
+    )
     return transformers.LlamaForCausalLM(config).eval()
 
 
@@ -56,9 +60,16 @@ def t5() -> Any:
 
 def bart() -> Any:
     config = transformers.BartConfig(
-        d_model=32, encoder_layers=1, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
-        encoder_ffn_dim=48, decoder_ffn_dim=48, vocab_size=99, forced_eos_token_id=None,
-    )  # fmt: skip
+        d_model=32,
+        encoder_layers=1,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=48,
+        decoder_ffn_dim=48,
+        vocab_size=99,
+        forced_eos_token_id=None,
+    )
     return transformers.BartForConditionalGeneration(config).eval()
 
 
@@ -204,10 +215,12 @@ def test_published_decode_steps_of_llama_are_near() -> None:
     from placer.calibration.published import read_steps
 
     published = [
-        step.seconds for step in read_steps()
-        if "Llama-2-7b" in step.network and step.inputs[0]["shape"] == [1, 1]
+        step.seconds
+        for step in read_steps()
+        if "Llama-2-7b" in step.network
+        and step.inputs[0]["shape"] == [1, 1]
         and step.arguments.get("cached_tokens") == 512
-    ]  # fmt: skip
+    ]
     assert published
     with torch.device("meta"):
         model = transformers.LlamaForCausalLM(transformers.LlamaConfig()).half()

@@ -101,9 +101,14 @@ def test_one_line_prices_the_whole_fit_and_trains(
 
 @pytest.mark.parametrize(
     "own",
-    [{"accelerator": "gpu"}, {"accelerator": "cpu"}, {"accelerator": "auto", "devices": [1]}, {"strategy": "ddp"},
-     {"devices": 2, "num_nodes": 1}],
-)  # fmt: skip
+    [
+        {"accelerator": "gpu"},
+        {"accelerator": "cpu"},
+        {"accelerator": "auto", "devices": [1]},
+        {"strategy": "ddp"},
+        {"devices": 2, "num_nodes": 1},
+    ],
+)
 def test_where_to_train_is_not_overruled(own: dict[str, Any], told: Callable[[], list[str]]) -> None:
     given = integration.trainer_args(Validated(), loader(), max_epochs=1, **own)
     assert given == {"max_epochs": 1, **own}
@@ -206,9 +211,13 @@ def test_a_fit_runs_as_many_steps_as_its_job_says(given: dict[str, Any]) -> None
     assert job.repeats is not None
     found = {part.name: part.count * job.repeats for part in job.parts}
     trainer = L.Trainer(
-        accelerator="cpu", logger=False, enable_checkpointing=False, enable_model_summary=False,
-        num_sanity_val_steps=0, **options,
-    )  # fmt: skip
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        **options,
+    )
     trainer.fit(module, loader(), loader())
     assert found["training"] == module.ran["updates"]
     assert found["training"] + found.get("accumulation", 0) == module.ran["batches"]
@@ -239,13 +248,20 @@ class Endless(IterableDataset[Any]):
             yield torch.zeros(8), torch.tensor(0)
 
 
-@pytest.mark.parametrize(("given", "error", "says"), [
-    ({"fast_dev_run": True}, ValueError, "fast_dev_run=True tries a fit out and is not priced"),
-    ({"max_steps": None}, ValueError, "max_steps must be a whole number of at least -1, not None"),
-    ({"accumulate_grad_batches": 0}, ValueError, "accumulate_grad_batches must be a whole number of at least 1, not 0"),
-    ({"precision": "64-true"}, ValueError, r"precision must be one of .*, not '64-true'"),
-    ({"loading": "guess"}, ValueError, 'loading must be "measure"'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ({"fast_dev_run": True}, ValueError, "fast_dev_run=True tries a fit out and is not priced"),
+        ({"max_steps": None}, ValueError, "max_steps must be a whole number of at least -1, not None"),
+        (
+            {"accumulate_grad_batches": 0},
+            ValueError,
+            "accumulate_grad_batches must be a whole number of at least 1, not 0",
+        ),
+        ({"precision": "64-true"}, ValueError, r"precision must be one of .*, not '64-true'"),
+        ({"loading": "guess"}, ValueError, 'loading must be "measure"'),
+    ],
+)
 def test_wrong_arguments_of_a_job_are_refused(given: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         integration.job(Validated(), loader(), **given)

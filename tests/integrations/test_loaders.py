@@ -103,13 +103,11 @@ def used_up() -> DataLoader[Any]:
 STREAMS: dict[str, Callable[[Path], Any]] = {
     "the same iterator": lambda folder: DataLoader(Resumed(), batch_size=4),
     "workers": lambda folder: DataLoader(Resumed(), batch_size=4, num_workers=1, prefetch_factor=4, timeout=60),
-    "workers that stay": lambda folder: DataLoader(
-        Resumed(), batch_size=4, num_workers=1, persistent_workers=True
-    ),
+    "workers that stay": lambda folder: DataLoader(Resumed(), batch_size=4, num_workers=1, persistent_workers=True),
     "a file": lambda folder: DataLoader(FromAFile(folder / "lines"), batch_size=4),
     "a loop": lambda folder: Loop(),
     "a sampler": lambda folder: used_up(),
-}  # fmt: skip
+}
 
 
 @posix

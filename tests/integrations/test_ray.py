@@ -103,13 +103,22 @@ def cluster(homes: Path) -> Iterator[LocalCluster]:
         return {"PLACER_HOME": str(homes / name), "PYTHONPATH": os.pathsep.join(paths), **more}
 
     with ray_apart():
-        local = LocalCluster(True, head_node_args={
-            **usual, "env_vars": environment("new", CALIBRATION), "labels": {"pool": "new"}, "_system_config": SYSTEM,
-        })  # fmt: skip
+        local = LocalCluster(
+            True,
+            head_node_args={
+                **usual,
+                "env_vars": environment("new", CALIBRATION),
+                "labels": {"pool": "new"},
+                "_system_config": SYSTEM,
+            },
+        )
         single = environment(
-            "single", CALIBRATION, LOKY_MAX_CPU_COUNT="1", CUDA_VISIBLE_DEVICES="0,1",
+            "single",
+            CALIBRATION,
+            LOKY_MAX_CPU_COUNT="1",
+            CUDA_VISIBLE_DEVICES="0,1",
             RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="1",
-        )  # fmt: skip
+        )
         without = environment("without", WITHOUT_PLACER)
         local.add_node(**usual, wait=False, env_vars=single, labels={"pool": "single"})
         local.add_node(**usual, wait=False, env_vars=without, labels={"pool": "without"})
@@ -174,8 +183,10 @@ def test_a_task_runs_on_the_chosen_kind_with_as_many_threads_as_were_priced(
     assert len(choice.fleet.rows) == 3  # two kinds, and the node that was never asked
     (chosen,) = (node for node in cluster.nodes if node.id in choice.nodes)
     assert choice.options() == {
-        "num_cpus": choice.num_cpus, "num_gpus": 0, "label_selector": {"ray.io/node-id": f"in({chosen.id})"},
-    }  # fmt: skip
+        "num_cpus": choice.num_cpus,
+        "num_gpus": 0,
+        "label_selector": {"ray.io/node-id": f"in({chosen.id})"},
+    }
 
     def where() -> tuple[str, str]:
         return ray.get_runtime_context().get_node_id(), os.environ["OMP_NUM_THREADS"]
@@ -209,12 +220,14 @@ def simulated(kinds: int, each: int, **more: Any) -> Cluster:
     }
     nodes = [
         Node(
-            f"{number:056x}", f"node-{number}", kind=(f"kind-{number % kinds}",),
+            f"{number:056x}",
+            f"node-{number}",
+            kind=(f"kind-{number % kinds}",),
             labels={"ray.io/node-id": f"{number:056x}", "type": f"m{number % kinds}", "market": "spot"},
             resources={"CPU": 8.0, **more},
         )
         for number in range(kinds * each)
-    ]  # fmt: skip
+    ]
     return Cluster(tuple(nodes), profiles)
 
 

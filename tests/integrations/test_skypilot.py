@@ -73,8 +73,13 @@ def test_machines_are_the_cheapest_instances_of_a_kind(home: Path) -> None:
     assert [machine.price for machine in found] == sorted(machine.price or 0.0 for machine in found)
     by_name = named(found)
     assert set(by_name) == {
-        "m6i.large", "m6i.2xlarge", "m6i.8xlarge", "g4dn.xlarge", "p3.2xlarge", "a2-highgpu-1g",
-    }  # fmt: skip
+        "m6i.large",
+        "m6i.2xlarge",
+        "m6i.8xlarge",
+        "g4dn.xlarge",
+        "p3.2xlarge",
+        "a2-highgpu-1g",
+    }
     t4 = by_name["g4dn.xlarge"]
     assert (t4.gpu, t4.price) == ("Tesla T4", 0.526)
     assert t4.note.startswith("aws us-east-1, price of 20")
@@ -113,13 +118,22 @@ def test_the_machines_are_a_fleet(home: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "gpu"),
     [
-        ("A100", "NVIDIA A100-SXM4-40GB"), ("A100-80GB", "NVIDIA A100-SXM4-80GB"), ("A10G", "NVIDIA A10G"),
-        ("H100", "NVIDIA H100 80GB HBM3"), ("K80", "Tesla K80"), ("L4", "NVIDIA L4"), ("T4", "Tesla T4"),
-        ("RTX4090", "NVIDIA GeForce RTX 4090"), ("RTX6000-Ada", "NVIDIA RTX 6000 Ada Generation"),
-        ("V100-32GB", "Tesla V100-SXM2-32GB"), ("H100-MEGA", "NVIDIA H100 80GB HBM3"),
-        ("RTXPRO6000S", "NVIDIA RTX PRO 6000 Blackwell Server Edition"), ("tpu-v5p-8", None), ("Trainium", None),
+        ("A100", "NVIDIA A100-SXM4-40GB"),
+        ("A100-80GB", "NVIDIA A100-SXM4-80GB"),
+        ("A10G", "NVIDIA A10G"),
+        ("H100", "NVIDIA H100 80GB HBM3"),
+        ("K80", "Tesla K80"),
+        ("L4", "NVIDIA L4"),
+        ("T4", "Tesla T4"),
+        ("RTX4090", "NVIDIA GeForce RTX 4090"),
+        ("RTX6000-Ada", "NVIDIA RTX 6000 Ada Generation"),
+        ("V100-32GB", "Tesla V100-SXM2-32GB"),
+        ("H100-MEGA", "NVIDIA H100 80GB HBM3"),
+        ("RTXPRO6000S", "NVIDIA RTX PRO 6000 Blackwell Server Edition"),
+        ("tpu-v5p-8", None),
+        ("Trainium", None),
     ],
-)  # fmt: skip
+)
 def test_names_of_skypilot_are_found(name: str, gpu: str | None) -> None:
     assert gpu_called(name) == gpu
 
@@ -167,6 +181,8 @@ def test_what_cannot_be_priced_takes_forever_and_is_told_once(estimates: dict[st
     assert found == [large(resources(T4=1)), skypilot.NEVER] * 2 + [skypilot.NEVER]
     messages = [str(warning.message) for warning in told if warning.category is PlacerWarning]
     assert [message.partition(":")[0] for message in messages] == [
-        "T4", "placer knows no GPU 'tpu-v6e-1'", "Tesla T4 takes NEVER",
-    ]  # fmt: skip
+        "T4",
+        "placer knows no GPU 'tpu-v6e-1'",
+        "Tesla T4 takes NEVER",
+    ]
     assert "fit its memory" in messages[2]

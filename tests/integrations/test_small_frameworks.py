@@ -61,9 +61,11 @@ def test_a_trial_says_where_it_ran() -> None:
     trial = optuna.create_study().ask()
     placement = integration.choose(trial, nn.Linear(2, 2), (1, 2), devices="cpu")
     assert trial.user_attrs == {
-        "placer_device": "cpu", "placer_reason": placement.reason, "placer_confidence": 1.0,
+        "placer_device": "cpu",
+        "placer_reason": placement.reason,
+        "placer_confidence": 1.0,
         "placer_step_seconds": placement.predictions["cpu"].step_seconds,
-    }  # fmt: skip
+    }
     trial = optuna.create_study().ask()
     with pytest.warns(UserWarning, match="without a prediction"):
         integration.choose(trial, nn.Linear(2, 2), (1, 3), devices="cpu")  # not the width that the layer takes

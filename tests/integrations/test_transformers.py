@@ -53,13 +53,20 @@ def test_an_epoch_is_a_job_of_training_and_evaluation() -> None:
     net, state = model(), torch.get_rng_state()
     before = {name: value.clone() for name, value in net.state_dict().items()}
     found = integration.job(
-        net, Sentences(), Sentences(), eval_strategy="epoch", gradient_accumulation_steps=2, num_train_epochs=5,
+        net,
+        Sentences(),
+        Sentences(),
+        eval_strategy="epoch",
+        gradient_accumulation_steps=2,
+        num_train_epochs=5,
         loading="measure",
-    )  # fmt: skip
+    )
     explained = placer.explain(found, devices="cpu")
     assert [(row.name, row.count) for row in explained.parts] == [
-        ("accumulation", 1), ("training", 2), ("evaluation", 3),
-    ]  # fmt: skip
+        ("accumulation", 1),
+        ("training", 2),
+        ("evaluation", 3),
+    ]
     assert found.repeats == 5
     assert [part.workload.optimizer_name for part in found.parts] == [None, "adamw", None]
     parts = (row.devices["cpu"].components for row in explained.parts)  # loading takes what it takes at this moment

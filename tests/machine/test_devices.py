@@ -101,6 +101,7 @@ def test_nothing_is_told_of_a_device_whose_driver_does_not_answer(monkeypatch: p
     monkeypatch.setattr(devices, "has_context", lambda device: True)
     assert machine.known_free_memory("xpu") is None
 
+
 GPU = {"device": "cuda", "name": "A", "memory_bytes": 8 * 2**30, "compute_capability": "8.6"}
 
 

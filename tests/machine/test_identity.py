@@ -36,9 +36,15 @@ def test_settings_that_change_speed_show_up() -> None:
     assert "precision" not in found  # a property of the price, not of the machine
 
 
-@pytest.mark.parametrize(("says", "known"), [
-    ("always [madvise] never\n", "madvise"), ("[always] madvise never\n", "always"), ("", ""), (None, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("says", "known"),
+    [
+        ("always [madvise] never\n", "madvise"),
+        ("[always] madvise never\n", "always"),
+        ("", ""),
+        (None, ""),
+    ],
+)
 def test_what_is_mapped_in_large_pages(
     says: str | None, known: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

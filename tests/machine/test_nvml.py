@@ -15,11 +15,22 @@ from placer.machine import nvml
 @pytest.mark.parametrize(
     ("visible", "index", "expected"),
     [
-        (None, 1, 1), ("", 0, None), ("2,0", 0, 2), ("2,0", 1, 0), ("2,0", 2, None), ("-1", 0, None),
-        ("1,-1,0", 1, None), ("1,-1,0", 0, 1), ("GPU-ab,GPU-cd", 1, "GPU-cd"), ("MIG-x", 0, "MIG-x"), (" 3 ", 0, 3),
-        ("none", 0, None), ("1,0,1", 0, None), ("GPU-ab,GPU-ab", 1, None),
+        (None, 1, 1),
+        ("", 0, None),
+        ("2,0", 0, 2),
+        ("2,0", 1, 0),
+        ("2,0", 2, None),
+        ("-1", 0, None),
+        ("1,-1,0", 1, None),
+        ("1,-1,0", 0, 1),
+        ("GPU-ab,GPU-cd", 1, "GPU-cd"),
+        ("MIG-x", 0, "MIG-x"),
+        (" 3 ", 0, 3),
+        ("none", 0, None),
+        ("1,0,1", 0, None),
+        ("GPU-ab,GPU-ab", 1, None),
     ],
-)  # fmt: skip
+)
 def test_cuda_visible_devices(visible: str | None, index: int, expected: int | str | None) -> None:
     assert nvml.visible_device(index, visible) == expected
 
@@ -108,24 +119,32 @@ def test_once_there_is_a_context_the_board_is_found_by_its_uuid(
 UNKNOWN = {"name": "", "memory_bytes": 0, "compute_capability": ""}
 SILENT = ("nvmlSystemGetDriverVersion", "nvmlSystemGetCudaDriverVersion", "nvmlDeviceGetCount")
 CAPABLE = {
-    "nvmlSystemGetCudaDriverVersion": lambda: 13000, "nvmlDeviceGetCudaComputeCapability": answer((7, 5), (12, 1)),
+    "nvmlSystemGetCudaDriverVersion": lambda: 13000,
+    "nvmlDeviceGetCudaComputeCapability": answer((7, 5), (12, 1)),
     "nvmlDeviceGetMemoryInfo": answer(board(16), NVMLError()),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
     ("answers", "driver"),
     [
-        (CAPABLE, {"driver": "999.1", "cuda": "13.0", "gpus": [
-            {"name": "Board A", "memory_bytes": 16, "compute_capability": "7.5"},
-            {"name": "Board B", "memory_bytes": 0, "compute_capability": "12.1"},
-        ]}),
+        (
+            CAPABLE,
+            {
+                "driver": "999.1",
+                "cuda": "13.0",
+                "gpus": [
+                    {"name": "Board A", "memory_bytes": 16, "compute_capability": "7.5"},
+                    {"name": "Board B", "memory_bytes": 0, "compute_capability": "12.1"},
+                ],
+            },
+        ),
         (dict.fromkeys(SILENT, refuse), {"driver": "", "cuda": "", "gpus": []}),
         ({"nvmlDeviceGetHandleByIndex": refuse}, {"driver": "999.1", "cuda": "", "gpus": [UNKNOWN] * 2}),
         ({"nvmlInit": refuse}, {"error": "Not Supported"}),
         (None, {"error": "the package nvidia-ml-py is not installed"}),
     ],
-)  # fmt: skip
+)
 def test_what_the_driver_says_of_all_gpus_of_the_machine(
     answers: dict[str, Any] | None, driver: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,13 +19,16 @@ def after(thread: float, process: float, cores: tuple[float, ...]) -> Moment:
     return Moment(10.5, 1.0 + thread, 2.0 + process, cores)
 
 
-@pytest.mark.parametrize(("own", "busy", "taken"), [
-    (1.0, (0.5, 0.5), 0.0),  # both cores are this process's
-    (0.5, (0.5, 0.5), 0.5),  # the other one is somebody else's
-    (0.25, (0.5, 0.5), 0.75),
-    (0.75, (0.5, 0.2), 0.0),  # the system counts in ticks
-    (0.0, (9.0, 9.0), 1.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("own", "busy", "taken"),
+    [
+        (1.0, (0.5, 0.5), 0.0),  # both cores are this process's
+        (0.5, (0.5, 0.5), 0.5),  # the other one is somebody else's
+        (0.25, (0.5, 0.5), 0.75),
+        (0.75, (0.5, 0.2), 0.0),  # the system counts in ticks
+        (0.0, (9.0, 9.0), 1.0),
+    ],
+)
 def test_what_cores_were_busy_with_beside_this_process_went_to_others(
     own: float, busy: tuple[float, float], taken: float
 ) -> None:

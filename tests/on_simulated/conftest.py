@@ -93,9 +93,18 @@ def with_its_host(calibrated_sim: Profile) -> Profile:
 @pytest.fixture
 def with_cpu(calibrated_sim: Profile) -> Profile:
     """The same beside a CPU whose costs are set by hand."""
-    cpu = Device("cpu", torch.get_num_threads(), {
-        "dispatch_seconds": 2e-6, "flops/float32": 1e10, "bytes_per_second": 4e9,
-    }, {}, {}, {"base": 0.05, "ops": 0.0})  # fmt: skip
+    cpu = Device(
+        "cpu",
+        torch.get_num_threads(),
+        {
+            "dispatch_seconds": 2e-6,
+            "flops/float32": 1e10,
+            "bytes_per_second": 4e9,
+        },
+        {},
+        {},
+        {"base": 0.05, "ops": 0.0},
+    )
     return replace(calibrated_sim, fits=(cpu, *calibrated_sim.fits))
 
 

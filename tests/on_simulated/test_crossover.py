@@ -22,15 +22,17 @@ Network = tuple[Callable[[], nn.Module], Callable[[int], torch.Tensor], str]
 NETWORKS: dict[str, Network] = {
     "mlp": (
         lambda: nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 1)),
-        lambda n: torch.randn(n, 64), "train",
+        lambda n: torch.randn(n, 64),
+        "train",
     ),
     "normalized, inference": (
         lambda: nn.Sequential(
             nn.Linear(48, 96), nn.LayerNorm(96), nn.GELU(), nn.Linear(96, 96), nn.LayerNorm(96), nn.Softmax(-1)
         ),
-        lambda n: torch.randn(n, 48), "infer",
+        lambda n: torch.randn(n, 48),
+        "infer",
     ),
-}  # fmt: skip
+}
 LARGEST = 4096
 
 

@@ -47,10 +47,12 @@ def test_training_gives_the_numbers_of_the_cpu(device: SimulatedDevice, optimize
 
 def test_recurrent_and_attention_layers_run(device: SimulatedDevice) -> None:
     layers = (
-        nn.RNN(8, 8, batch_first=True, bidirectional=True), nn.LSTM(8, 8, 2, batch_first=True),
-        nn.GRU(8, 8, bias=False, batch_first=True), nn.GRU(8, 8, batch_first=True),
+        nn.RNN(8, 8, batch_first=True, bidirectional=True),
+        nn.LSTM(8, 8, 2, batch_first=True),
+        nn.GRU(8, 8, bias=False, batch_first=True),
+        nn.GRU(8, 8, batch_first=True),
         nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0),
-    )  # fmt: skip
+    )
     for layer in layers:
         reference = copy.deepcopy(layer)
         x = torch.randn(2, 5, 8)

@@ -90,9 +90,14 @@ def fitted(skorch: Any, **options: Any) -> tuple[Any, Any]:
 
     x, y = (tensor.numpy() for tensor in rows(1024))
     net = skorch.NeuralNetRegressor(
-        Wide, max_epochs=1, batch_size=1024, train_split=None, verbose=0, callbacks=[("placer", ChooseOnFit())],
+        Wide,
+        max_epochs=1,
+        batch_size=1024,
+        train_split=None,
+        verbose=0,
+        callbacks=[("placer", ChooseOnFit())],
         **options,
-    )  # fmt: skip
+    )
     net.fit(x, y)
     assert np.isfinite(net.predict(x[:4])).all()
     return net, dict(net.callbacks_)["placer"].placement_

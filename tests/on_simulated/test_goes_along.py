@@ -71,9 +71,11 @@ def weighted() -> nn.Module:
 
 
 LOSSES: dict[str, Callable[[], tuple[nn.Module, Any]]] = {
-    "a weighted loss": lambda: (loss := weighted(), loss), "one that learns": lambda: (loss := Centers(), loss),
-    "a bound method": lambda: (loss := Centers(), loss.distance), "a partial function": in_a_partial,
-}  # fmt: skip
+    "a weighted loss": lambda: (loss := weighted(), loss),
+    "one that learns": lambda: (loss := Centers(), loss),
+    "a bound method": lambda: (loss := Centers(), loss.distance),
+    "a partial function": in_a_partial,
+}
 CLASSES = torch.zeros(4, dtype=torch.int64)
 
 
@@ -140,9 +142,15 @@ def test_real_steps_are_timed_with_a_copy_of_the_loss(kind: str, device: Simulat
     optimizer = torch.optim.Adam([*model.parameters(), *module.parameters()])
     before = [tensor.clone() for tensor in (*module.parameters(), *module.buffers())]
     timed = placer.explain(
-        model, (4, 8), loss=loss, target=CLASSES, optimizer=optimizer, devices=["cpu", "sim"],
-        profile=faster_on("sim"), options=placer.Options(measure="always"),
-    )  # fmt: skip
+        model,
+        (4, 8),
+        loss=loss,
+        target=CLASSES,
+        optimizer=optimizer,
+        devices=["cpu", "sim"],
+        profile=faster_on("sim"),
+        options=placer.Options(measure="always"),
+    )
     assert set(timed.measured) == {"cpu", "sim"}
     after = [*module.parameters(), *module.buffers()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
@@ -194,11 +202,20 @@ def _second_rank(assemble: Assemble, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_second_rank")
-@pytest.mark.parametrize(("devices", "expected"), [
-    (None, "sim:1"), (["cpu", "sim"], "sim:1"), ("sim", "sim:1"), (torch.device("sim"), "sim:1"),
-    (iter(["cpu", "sim"]), "sim:1"), (["sim:0"], "sim"), (torch.device("sim", 0), "sim"), (["sim:1"], "sim:1"),
-    ("cpu", "cpu"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [
+        (None, "sim:1"),
+        (["cpu", "sim"], "sim:1"),
+        ("sim", "sim:1"),
+        (torch.device("sim"), "sim:1"),
+        (iter(["cpu", "sim"]), "sim:1"),
+        (["sim:0"], "sim"),
+        (torch.device("sim", 0), "sim"),
+        (["sim:1"], "sim:1"),
+        ("cpu", "cpu"),
+    ],
+)
 def test_a_kind_of_device_is_the_rank_s_own_one(devices: Any, expected: str) -> None:
     """A number that the user gave is the user's."""
     model = nn.Linear(8, 2)
@@ -209,9 +226,7 @@ def test_a_kind_of_device_is_the_rank_s_own_one(devices: Any, expected: str) -> 
 
 @pytest.mark.usefixtures("_second_rank")
 @pytest.mark.parametrize(("value", "expected"), [("sim", "sim:1"), ("sim:0", "sim"), ("cpu", "cpu")])
-def test_so_it_is_where_the_environment_names_it(
-    value: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_so_it_is_where_the_environment_names_it(value: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACER_DEVICE", value)
     model = nn.Linear(8, 2)
     assert chosen(model).decision.device == expected

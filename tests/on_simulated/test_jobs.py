@@ -16,10 +16,12 @@ from placer import Job, Part
 
 def test_a_job_is_moved_as_a_whole(device: SimulatedDevice, profile_file: Path) -> None:
     first, second = large(), large()
-    found = Job([
-        Part("one", first, (512, 256), mode="train", optimizer=torch.optim.Adam(first.parameters())),
-        Part("two", second, (512, 256), mode="train", count=2),
-    ])  # fmt: skip
+    found = Job(
+        [
+            Part("one", first, (512, 256), mode="train", optimizer=torch.optim.Adam(first.parameters())),
+            Part("two", second, (512, 256), mode="train", count=2),
+        ]
+    )
     placement = placer.choose(found, profile=profile_file)
     assert placement.decision.device == "sim"
     assert devices_of(first) == devices_of(second) == {"sim"}

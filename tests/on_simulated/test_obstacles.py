@@ -99,12 +99,18 @@ class Factory(nn.Module):
         return x + torch.zeros(x.shape[0], 8, device=x.device)
 
 
-@pytest.mark.parametrize(("made", "said"), [
-    (lambda: torch.jit.freeze(torch.jit.script(nn.Linear(8, 2).eval())), "frozen or traced for cpu"),
-    (lambda: torch.jit.optimize_for_inference(torch.jit.script(nn.Linear(8, 2).eval())), "frozen or traced for cpu"),
-    (lambda: torch.jit.trace(Factory(), torch.ones(4, 8)), "frozen or traced for cpu"),
-    (lambda: torch.export.export(Factory(), (torch.ones(4, 8),)).module(), "exported for cpu"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: torch.jit.freeze(torch.jit.script(nn.Linear(8, 2).eval())), "frozen or traced for cpu"),
+        (
+            lambda: torch.jit.optimize_for_inference(torch.jit.script(nn.Linear(8, 2).eval())),
+            "frozen or traced for cpu",
+        ),
+        (lambda: torch.jit.trace(Factory(), torch.ones(4, 8)), "frozen or traced for cpu"),
+        (lambda: torch.export.export(Factory(), (torch.ones(4, 8),)).module(), "exported for cpu"),
+    ],
+)
 def test_a_model_that_names_its_device_stays_there(made: Callable[[], nn.Module], said: str) -> None:
     model = made()
     placement = silently(model, (4, 8), mode="infer", fast="sim")
@@ -113,11 +119,14 @@ def test_a_model_that_names_its_device_stays_there(made: Callable[[], nn.Module]
     model(placement.to(torch.ones(4, 8)))
 
 
-@pytest.mark.parametrize("made", [
-    lambda: torch.jit.script(Factory()),
-    lambda: torch.jit.trace(net().eval(), torch.ones(4, 8)),
-    lambda: torch.export.export(net().eval(), (torch.ones(4, 8),)).module(),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: torch.jit.script(Factory()),
+        lambda: torch.jit.trace(net().eval(), torch.ones(4, 8)),
+        lambda: torch.export.export(net().eval(), (torch.ones(4, 8),)).module(),
+    ],
+)
 def test_one_that_follows_its_input_may_be_anywhere(made: Callable[[], nn.Module]) -> None:
     placement = silently(made(), (4, 8), mode="infer", fast="sim", move=False)
     assert (placement.decision.device, set(placement.predictions)) == ("sim", {"cpu", "sim"})

@@ -74,9 +74,11 @@ def taken(device: SimulatedDevice, model: nn.Module, x: torch.Tensor) -> float:
 def test_every_dtype_has_its_rate(calibrated: tuple[Profile, SimulatedDevice]) -> None:
     rates = calibrated[0].fit("sim").rates
     assert {name: rates[f"flops/{name}"] / FLOPS for name in ("float32", "tf32", "bfloat16", "float16")} == {
-        "float32": pytest.approx(1.0, rel=0.1), "tf32": pytest.approx(4.0, rel=0.1),
-        "bfloat16": pytest.approx(8.0, rel=0.1), "float16": pytest.approx(8.0, rel=0.1),
-    }  # fmt: skip
+        "float32": pytest.approx(1.0, rel=0.1),
+        "tf32": pytest.approx(4.0, rel=0.1),
+        "bfloat16": pytest.approx(8.0, rel=0.1),
+        "float16": pytest.approx(8.0, rel=0.1),
+    }
 
 
 LARGE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {

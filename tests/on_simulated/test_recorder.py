@@ -26,9 +26,7 @@ def session(work: Callable[[], object]) -> list[Recorded]:
     return recording.record(timed, 2, accelerated=True)
 
 
-def test_the_recorder_shows_the_kernels_of_a_device_that_it_knows(
-    assemble: Assemble, recorder_shows_sim: None
-) -> None:
+def test_the_recorder_shows_the_kernels_of_a_device_that_it_knows(assemble: Assemble, recorder_shows_sim: None) -> None:
     assemble(replace(SPEC, profiled=True, kernels={"mm": 3}))
     a = torch.ones(64, 64, device="sim", requires_grad=True)
 

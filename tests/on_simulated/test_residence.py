@@ -111,9 +111,7 @@ def test_a_short_run_is_charged_what_is_still_to_be_paid(assemble: Assemble, pro
     assert 0.0 < third.predictions["sim"].one_time_seconds < SPEC.context  # the context is there by now
 
 
-def test_of_equal_devices_one_is_priced_and_the_choice_is_between_kinds(
-    assemble: Assemble, profile_file: Path
-) -> None:
+def test_of_equal_devices_one_is_priced_and_the_choice_is_between_kinds(assemble: Assemble, profile_file: Path) -> None:
     devices = assemble(SPEC, SPEC, SPEC, SPEC)
     model = wide()
     placement = ask(model, profile_file, move=True)

@@ -78,8 +78,9 @@ def test_after_a_backward_pass_steps_are_traced_in_a_child_still(device: Simulat
         model(x).sum().backward()
 
     for workload in (
-        make_workload(model, (3, 4), mode="train"), make_workload(step, (3, 4), modules=model, mode="train")
-    ):  # fmt: skip
+        make_workload(model, (3, 4), mode="train"),
+        make_workload(step, (3, 4), modules=model, mode="train"),
+    ):
         assert {"forward", "backward"} <= {call.phase for call in trace(workload).calls}
     assert child._autograd_has_threads()
     assert not kept

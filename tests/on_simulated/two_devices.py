@@ -22,9 +22,16 @@ def faster_on(fast: str) -> Profile:
     width = {"base": 0.05, "ops": 0.0}
     fits = Device("cpu", torch.get_num_threads(), cpu, {}, {}, width), Device("sim", 1, sim, {}, {}, width)
     return Profile(
-        schema=SCHEMA, created="2026-01-02T03:04:05+00:00", fingerprint=machine.fingerprint(), samples=(), fits=fits,
-        noise={}, warnings=(), complete=True, seconds=10.0,
-    )  # fmt: skip
+        schema=SCHEMA,
+        created="2026-01-02T03:04:05+00:00",
+        fingerprint=machine.fingerprint(),
+        samples=(),
+        fits=fits,
+        noise={},
+        warnings=(),
+        complete=True,
+        seconds=10.0,
+    )
 
 
 def large() -> nn.Module:

@@ -53,25 +53,51 @@ def of_data() -> DataLoader[Any]:
 
 
 LOADERS: dict[str, Callable[[], Any]] = {
-    "a generator": lambda: (torch.ones(2) for _ in range(3)), "a list": lambda: [torch.ones(2)] * 3,
-    "no batch": list, "a tuple": lambda: (torch.ones(2),), "an iterator": lambda: iter([torch.ones(2)] * 3),
-    "a DataLoader": of_data, "its iterator": lambda: iter(of_data()), "a sequence": Streamed,
-    "a mapping": lambda: {"a": torch.ones(2)}, "a map": lambda: map(torch.ones, (1, 2)),
-}  # fmt: skip
+    "a generator": lambda: (torch.ones(2) for _ in range(3)),
+    "a list": lambda: [torch.ones(2)] * 3,
+    "no batch": list,
+    "a tuple": lambda: (torch.ones(2),),
+    "an iterator": lambda: iter([torch.ones(2)] * 3),
+    "a DataLoader": of_data,
+    "its iterator": lambda: iter(of_data()),
+    "a sequence": Streamed,
+    "a mapping": lambda: {"a": torch.ones(2)},
+    "a map": lambda: map(torch.ones, (1, 2)),
+}
 ASKED: dict[str, Callable[[Any], Any]] = {
-    "list": list, "twice": lambda loader: (list(loader), list(loader)), "next": next, "len": len, "bool": bool,
-    "first": lambda loader: loader[0], "slice": lambda loader: loader[:2], "by name": lambda loader: loader["a"],
-    "reversed": lambda loader: list(reversed(loader)), "in": lambda loader: 3 in loader,
-    "iter of iter": lambda loader: list(iter(iter(loader))), "is its iterator": lambda loader: iter(loader) is loader,
+    "list": list,
+    "twice": lambda loader: (list(loader), list(loader)),
+    "next": next,
+    "len": len,
+    "bool": bool,
+    "first": lambda loader: loader[0],
+    "slice": lambda loader: loader[:2],
+    "by name": lambda loader: loader["a"],
+    "reversed": lambda loader: list(reversed(loader)),
+    "in": lambda loader: 3 in loader,
+    "iter of iter": lambda loader: list(iter(iter(loader))),
+    "is its iterator": lambda loader: iter(loader) is loader,
     "left and gone on": lambda loader: (next(iter(loader)), list(loader)),
-    "is": lambda loader: [isinstance(loader, kind) for kind in (
-        DataLoader, list, Iterator, Iterable, Sized, Sequence, Generator, Mapping,
-    )],
-    "send": lambda loader: loader.send(None), "close": lambda loader: (loader.close(), list(loader)),
+    "is": lambda loader: [
+        isinstance(loader, kind)
+        for kind in (
+            DataLoader,
+            list,
+            Iterator,
+            Iterable,
+            Sized,
+            Sequence,
+            Generator,
+            Mapping,
+        )
+    ],
+    "send": lambda loader: loader.send(None),
+    "close": lambda loader: (loader.close(), list(loader)),
     "length hint": lambda loader: operator.length_hint(loader, 7),
     "has": lambda loader: [hasattr(loader, name) for name in ("__len__", "__next__", "__getitem__", "dataset")],
-    "batch size": lambda loader: loader.batch_size, "vars": lambda loader: sorted(vars(loader)),
-}  # fmt: skip
+    "batch size": lambda loader: loader.batch_size,
+    "vars": lambda loader: sorted(vars(loader)),
+}
 
 
 def answered(question: Callable[[Any], Any], loader: Any) -> Any:
@@ -112,7 +138,7 @@ def test_attributes_are_the_loader_s() -> None:
 
 def test_moved_batches_can_be_sent_to_another_process() -> None:
     again = pickle.loads(pickle.dumps(MovedBatches(of_data(), META, ALWAYS)))
-    assert [x.device for x, in again] == [META] * 3
+    assert [x.device for (x,) in again] == [META] * 3
 
 
 def with_copies(profile: Profile, **rates: float) -> Profile:
@@ -220,15 +246,19 @@ def test_only_blocks_of_memory_are_staged_and_all_else_is_copied_as_it_is(monkey
     streams = pinning(monkeypatch, told)
     monkeypatch.setattr(batches, "_side_stream", lambda device: streams)
     odd = {
-        "coo": torch.eye(4).to_sparse(), "csr": torch.eye(4).to_sparse_csr(), "packed": pack_sequence([torch.ones(2)]),
+        "coo": torch.eye(4).to_sparse(),
+        "csr": torch.eye(4).to_sparse_csr(),
+        "packed": pack_sequence([torch.ones(2)]),
         "jagged": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
-    }  # fmt: skip
+    }
     moved = arriving({"x": torch.ones(2), **odd}, ALWAYS)
     assert {leaf.device for leaf in (moved["x"], *(moved[name] for name in odd if name != "packed"))} == {META}
     assert moved["packed"].data.device == META
     assert [moved[name].layout for name in ("coo", "csr", "jagged")] == [
-        torch.sparse_coo, torch.sparse_csr, torch.jagged,
-    ]  # fmt: skip
+        torch.sparse_coo,
+        torch.sparse_csr,
+        torch.jagged,
+    ]
     assert told == ["pinned", ("on", streams), "copied", ("waits for", streams), ((2,), streams), "ended"]
 
 

@@ -151,7 +151,7 @@ def test_a_copy_of_pageable_memory_is_waited_for(monkeypatch: pytest.MonkeyPatch
     real = torch.Tensor.to
     monkeypatch.setattr(
         torch.Tensor, "to", lambda self, *a, non_blocking: (asked.append(non_blocking), real(self, *a))[1]
-    )  # fmt: skip
+    )
     for pinned in (False, True):
         monkeypatch.setattr(torch.Tensor, "is_pinned", lambda _, is_so=pinned: is_so)
         assert move(torch.ones(2), META, non_blocking=True).device == META
@@ -213,11 +213,14 @@ def test_threads_are_the_cpus() -> None:
 
 @pytest.mark.usefixtures("_by_content")
 @pytest.mark.parametrize("fails_at", ["move_modules", "move_optimizer"])
-@pytest.mark.parametrize(("error", "remedy"), [
-    (torch.OutOfMemoryError("CUDA out of memory.\nSee the manual"), "free memory on meta or set PLACER_DEVICE=cpu"),
-    (TypeError("no float64 on MPS"), "set PLACER_DEVICE=cpu"),
-    (KeyboardInterrupt(), ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory.\nSee the manual"), "free memory on meta or set PLACER_DEVICE=cpu"),
+        (TypeError("no float64 on MPS"), "set PLACER_DEVICE=cpu"),
+        (KeyboardInterrupt(), ""),
+    ],
+)
 def test_what_a_device_refuses_is_put_back(
     fails_at: str, error: BaseException, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,10 +255,15 @@ def test_what_a_device_refuses_is_put_back(
 
 
 @pytest.mark.filterwarnings("ignore:.*jit:DeprecationWarning", "ignore:.*torch.jit")
-@pytest.mark.parametrize("make", [
-    lambda: torch.jit.script(nn.BatchNorm1d(2)), lambda: torch.jit.trace(nn.BatchNorm1d(2).eval(), torch.ones(3, 2)),
-    lambda: nn.BatchNorm1d(2),
-], ids=["scripted", "traced", "a module"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.jit.script(nn.BatchNorm1d(2)),
+        lambda: torch.jit.trace(nn.BatchNorm1d(2).eval(), torch.ones(3, 2)),
+        lambda: nn.BatchNorm1d(2),
+    ],
+    ids=["scripted", "traced", "a module"],
+)
 def test_modules_that_keep_their_tensors_elsewhere_are_put_back(
     make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:

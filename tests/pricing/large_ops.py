@@ -77,19 +77,26 @@ LARGE: dict[str, LargeOp] = {
     "inverse": LargeOp(torch.linalg.inv, ((1024, 1024),), 2.0 * 1024**3, 1024 // PANEL),
     "cholesky": LargeOp(torch.linalg.cholesky, ((1024, 1024),), 1 / 3 * 1024**3, 1024 // PANEL),
     "solve": LargeOp(torch.linalg.solve, ((1024, 1024), (1024, 16)), 2 / 3 * 1024**3, 1024 // PANEL),
-    "lstsq": LargeOp(lambda a, b: torch.linalg.lstsq(a, b)[0], ((4096, 256), (4096, 8)), 1.9 * 4096 * 256**2,
-                     256 // PANEL),
+    "lstsq": LargeOp(
+        lambda a, b: torch.linalg.lstsq(a, b)[0], ((4096, 256), (4096, 8)), 1.9 * 4096 * 256**2, 256 // PANEL
+    ),
     "matrix_exp": LargeOp(torch.matrix_exp, ((1024, 1024),), 10.0 * 1024**3, 5),
-    "solve_triangular": LargeOp(bound_to(torch.linalg.solve_triangular, upper=True), ((2048, 2048), (2048, 2048)),
-                                1.0 * 2048**3, 2048 // PANEL, 4.0 * 2.5 * 2048**2),
+    "solve_triangular": LargeOp(
+        bound_to(torch.linalg.solve_triangular, upper=True),
+        ((2048, 2048), (2048, 2048)),
+        1.0 * 2048**3,
+        2048 // PANEL,
+        4.0 * 2.5 * 2048**2,
+    ),
     # Products in other numbers than float32, and of small matrices.
     "mm of float64": LargeOp(torch.mm, (((2048, 2048), DOUBLE), ((2048, 2048), DOUBLE)), 2.0 * 2048**3),
     "mm of complex": LargeOp(torch.mm, (((1024, 1024), COMPLEX), ((1024, 1024), COMPLEX)), 8.0 * 1024**3),
     "bmm of small matrices": LargeOp(torch.bmm, ((8192, 16, 16), (8192, 16, 16)), 2.0 * 8192 * 16**3),
     "mv": LargeOp(torch.mv, (SQUARE, (4096,)), 2.0 * N),
     # Random draws, histograms and searches.
-    "multinomial": LargeOp(bound_to(torch.multinomial, num_samples=100, replacement=True), ((1024, 10_000),), 1.024e7,
-                           2),
+    "multinomial": LargeOp(
+        bound_to(torch.multinomial, num_samples=100, replacement=True), ((1024, 10_000),), 1.024e7, 2
+    ),
     "bernoulli": LargeOp(torch.bernoulli, (SQUARE,), 10.0 * N),
     "randn_like": LargeOp(torch.randn_like, (SQUARE,), 10.0 * N, 1, 4.0 * N),
     "searchsorted": LargeOp(torch.searchsorted, ((65536,), (N,)), 16.0 * N),
@@ -97,20 +104,26 @@ LARGE: dict[str, LargeOp] = {
     "bincount": LargeOp(torch.bincount, (((N,), WHOLE),), N, 2, 8.0 * N),
     "isin": LargeOp(torch.isin, (((1 << 20,), WHOLE), ((1000,), WHOLE)), 10.0 * (1 << 20)),
     # Interpolation and sampling: 4 taps of a bilinear, 16 of a bicubic, 8 of a trilinear result.
-    "bilinear upsampling": LargeOp(bound_to(F.interpolate, scale_factor=2, mode="bilinear"), ((8, 64, 64, 64),),
-                                   8.0 * 8 * 64 * 128**2),
-    "bicubic upsampling": LargeOp(bound_to(F.interpolate, scale_factor=2, mode="bicubic"), ((8, 64, 64, 64),),
-                                  32.0 * 8 * 64 * 128**2),
-    "grid_sample": LargeOp(bound_to(F.grid_sample, align_corners=False), ((32, 3, 224, 224), (32, 224, 224, 2)),
-                           8.0 * 32 * 3 * 224**2),
+    "bilinear upsampling": LargeOp(
+        bound_to(F.interpolate, scale_factor=2, mode="bilinear"), ((8, 64, 64, 64),), 8.0 * 8 * 64 * 128**2
+    ),
+    "bicubic upsampling": LargeOp(
+        bound_to(F.interpolate, scale_factor=2, mode="bicubic"), ((8, 64, 64, 64),), 32.0 * 8 * 64 * 128**2
+    ),
+    "grid_sample": LargeOp(
+        bound_to(F.grid_sample, align_corners=False), ((32, 3, 224, 224), (32, 224, 224, 2)), 8.0 * 32 * 3 * 224**2
+    ),
     "unfold": LargeOp(bound_to(F.unfold, kernel_size=3, padding=1), ((8, 64, 64, 64),)),
-    "fold": LargeOp(bound_to(F.fold, output_size=(64, 64), kernel_size=3, padding=1), ((8, 576, 4096),),
-                    8.0 * 576 * 4096),
+    "fold": LargeOp(
+        bound_to(F.fold, output_size=(64, 64), kernel_size=3, padding=1), ((8, 576, 4096),), 8.0 * 576 * 4096
+    ),
     "max_pool3d": LargeOp(bound_to(F.max_pool3d, kernel_size=2), ((4, 32, 32, 64, 64),), 4.0 * 32 * 32 * 64 * 64),
     # Sequences and transforms.
     "ctc_loss": LargeOp(
-        lambda p, t: F.ctc_loss(p.log_softmax(-1), t, (512,) * 32, (60,) * 32), ((512, 32, 64), ((32, 60), WHOLE)),
-        3.0 * 512 * 32 * 121, 512 // STEPS,
+        lambda p, t: F.ctc_loss(p.log_softmax(-1), t, (512,) * 32, (60,) * 32),
+        ((512, 32, 64), ((32, 60), WHOLE)),
+        3.0 * 512 * 32 * 121,
+        512 // STEPS,
     ),
     "lstm": LargeOp(nn.LSTM(256, 256, 2), ((512, 32, 256),), 2.0 * 512 * 32 * 2 * 8 * 256**2, 512),
     "fft": LargeOp(torch.fft.fft, (((1024, 8192), COMPLEX),), 2.5 * 1024 * 8192 * log2(8192.0)),
@@ -125,7 +138,7 @@ LARGE: dict[str, LargeOp] = {
     "zeta": LargeOp(torch.special.zeta, ((2048, 2048), (2048, 2048)), 100.0 * 2048**2),
     "reflection_pad": LargeOp(bound_to(F.pad, pad=(3, 3, 3, 3), mode="reflect"), ((32, 16, 256, 256),)),
     "cross_entropy": LargeOp(F.cross_entropy, ((8192, 50_257), ((8192,), WHOLE)), 3.0 * 8192 * 50_257),
-}  # fmt: skip
+}
 
 
 class Several(nn.Module):

@@ -192,8 +192,10 @@ def placed(run: Callable[[Tensor, Tensor, Tensor], Tensor], mode: str = "infer")
     """The calls of a step by name, in order, and their places; those that are not compiled have a phase before it."""
     found = trace(make_workload(torch.compile(Step(run)), (64, 64), mode=mode))
     regions = [call.phase if call.phase in ("forward", "backward") else "" for call in found.calls]
-    names = [call.op.removeprefix("aten::") if call.phase == "forward" else f"{call.phase}: {call.op}"
-             for call in found.calls]  # fmt: skip
+    names = [
+        call.op.removeprefix("aten::") if call.phase == "forward" else f"{call.phase}: {call.op}"
+        for call in found.calls
+    ]
     return list(zip(names, places_in_kernels(found, describe_step(found), regions), strict=True))
 
 
@@ -222,9 +224,10 @@ def test_a_kernel_reads_once_and_writes_what_others_read(
 def test_compiling_takes_longer_for_more_kernels_and_for_the_compiler_to_load(
     cpu: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = replace(cpu, fits=tuple(
-        replace(fit, framework={**fit.framework, "python_call": 2 * REFERENCE_CALL}) for fit in cpu.fits
-    ))  # fmt: skip
+    slow = replace(
+        cpu,
+        fits=tuple(replace(fit, framework={**fit.framework, "python_call": 2 * REFERENCE_CALL}) for fit in cpu.fits),
+    )
     model = torch.compile(nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU()))
     monkeypatch.delitem(sys.modules, "torch._inductor.compile_fx", raising=False)
     once = price(model, slow, (32, 16), device="cpu").one_time

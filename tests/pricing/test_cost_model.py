@@ -224,13 +224,22 @@ GROWING: dict[str, Sequence[Work]] = {
     "softmax": [work("aten::_softmax", [spec(n, n)], [spec(n, n)], -1, False) for n in SIZES],
     "norm": [work("aten::native_layer_norm", [spec(n, n), spec(n)], [spec(n, n)]) for n in SIZES],
     "convolution": [
-        work("aten::convolution", [spec(4, 8, n, n), spec(8, 8, 3, 3)], [spec(4, 8, n, n)], (1, 1), (1, 1), (1, 1),
-             False, (0, 0), 1)
+        work(
+            "aten::convolution",
+            [spec(4, 8, n, n), spec(8, 8, 3, 3)],
+            [spec(4, 8, n, n)],
+            (1, 1),
+            (1, 1),
+            (1, 1),
+            False,
+            (0, 0),
+            1,
+        )
         for n in SIZES[:6]
     ],
     "table": [work("aten::kthvalue", [spec(n, n)], [spec(n)], 1, 1) for n in SIZES],
     "unknown": [work("mine::op", [spec(n, n)], [spec(n, n)]) for n in SIZES],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", GROWING)
@@ -297,12 +306,17 @@ ONE = family("matmul")
 T4 = replace(GPU, gpu="Tesla T4", families={"matmul": FamilyFit((), {"aten::mm": 0.1}, 0.1, 9)}, edition=edition())
 
 
-@pytest.mark.parametrize(("fit", "changes", "named"), [
-    (device({"matmul": ONE}), {"edition": cpu_edition() + 1}, "cpu"), (device({"matmul": ONE}), {"edition": 0}, "cpu"),
-    (device({"matmul": ONE}), {"families": {"matmul": replace(ONE, numbers=(*ONE.numbers, 0.0))}}, "cpu"),
-    (device({"matmul": ONE}), {"families": {"matmul": replace(ONE, numbers=())}}, "cpu"),
-    (T4, {"edition": edition() + 1}, "Tesla T4"), (T4, {"edition": 0}, "Tesla T4"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fit", "changes", "named"),
+    [
+        (device({"matmul": ONE}), {"edition": cpu_edition() + 1}, "cpu"),
+        (device({"matmul": ONE}), {"edition": 0}, "cpu"),
+        (device({"matmul": ONE}), {"families": {"matmul": replace(ONE, numbers=(*ONE.numbers, 0.0))}}, "cpu"),
+        (device({"matmul": ONE}), {"families": {"matmul": replace(ONE, numbers=())}}, "cpu"),
+        (T4, {"edition": edition() + 1}, "Tesla T4"),
+        (T4, {"edition": 0}, "Tesla T4"),
+    ],
+)
 def test_numbers_of_other_networks_are_refused(fit: Device, changes: dict[str, Any], named: str) -> None:
     CostModel(fit)
     with pytest.raises(ProfileError, match=rf"other knowledge of {named} .*; run: placer calibrate$"):

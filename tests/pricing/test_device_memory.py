@@ -34,10 +34,13 @@ def traced(optimizer: str = "adam", rows: int = 1, **settings: object) -> Trace:
 @pytest.mark.parametrize(
     ("optimizer", "settings", "copies"),
     [
-        ("adam", {}, 1), ("adam", {"fused": True}, 0), ("adam", {"foreach": False}, 0),
-        ("sgd", {"lr": 0.1}, 0), ("sgd", {"lr": 0.1, "weight_decay": 0.1}, 1),
+        ("adam", {}, 1),
+        ("adam", {"fused": True}, 0),
+        ("adam", {"foreach": False}, 0),
+        ("sgd", {"lr": 0.1}, 0),
+        ("sgd", {"lr": 0.1, "weight_decay": 0.1}, 1),
     ],
-)  # fmt: skip
+)
 def test_an_update_of_all_tensors_at_once_takes_a_copy_of_them(
     optimizer: str, settings: dict[str, object], copies: int
 ) -> None:
@@ -78,9 +81,7 @@ def test_a_part_of_a_device_is_all_there_is(fit: Device) -> None:
     assert available_bytes("cuda", part, Residence()) == 5 * GB
 
 
-def test_where_only_a_context_could_tell_it_is_all_of_the_memory(
-    fit: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_only_a_context_could_tell_it_is_all_of_the_memory(fit: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "known_free_memory", lambda device: None)
     assert available_bytes("cuda", fit, Residence()) == 16 * GB - CONTEXT
     assert available_bytes("cuda", replace(fit, rates={}), Residence()) is None

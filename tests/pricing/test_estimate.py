@@ -49,9 +49,13 @@ def speeds_of(found: Profile, **changed: float) -> CpuSpeeds:
     rates = found.fit("cpu", 2).rates
     core = found.fit("cpu", 1).rates
     own = CpuSpeeds(
-        rates["dispatch_seconds"], rates["flops/float32"], rates["bytes_per_second"], core["flops/float32"],
-        core["bytes_per_second"], region_seconds=2e-6,
-    )  # fmt: skip
+        rates["dispatch_seconds"],
+        rates["flops/float32"],
+        rates["bytes_per_second"],
+        core["flops/float32"],
+        core["bytes_per_second"],
+        region_seconds=2e-6,
+    )
     return replace(own, **changed)
 
 
@@ -95,10 +99,13 @@ def test_a_reading_beside_other_programs_makes_a_step_less_sure_and_no_other(int
     assert math.log(before.low / after.low) > 0.5
 
 
-@pytest.mark.parametrize(("facts", "expected"), [
-    ({"cpu": "AMD EPYC 7763 64-Core Processor", "cpu_instructions": "AVX2", "cores": 64}, "AMD EPYC"),
-    ({"cpu": "Intel(R) Core(TM) i7-11700", "cpu_instructions": "AVX512", "cores": 8}, "Intel(R) Xeon(R) Processor"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"cpu": "AMD EPYC 7763 64-Core Processor", "cpu_instructions": "AVX2", "cores": 64}, "AMD EPYC"),
+        ({"cpu": "Intel(R) Core(TM) i7-11700", "cpu_instructions": "AVX512", "cores": 8}, "Intel(R) Xeon(R) Processor"),
+    ],
+)
 def test_the_nearest_class_shares_vendor_and_instructions(facts: dict[str, Any], expected: str) -> None:
     found = nearest_profile({**FACTS, "cpu_version": "", **facts})
     assert found.fingerprint["cpu"] == expected
@@ -127,9 +134,13 @@ def test_a_named_cpu_is_a_core_of_its_kind_scaled_to_its_sheet(kind: str) -> Non
         assert 1.2 < slow / fast < 2.3
 
 
-@pytest.mark.parametrize(("cpu", "name"), [
-    ("Apple M2", "apple-accelerate"), ("aarch64 implementer 0x41 part 0xd4f", "arm"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cpu", "name"),
+    [
+        ("Apple M2", "apple-accelerate"),
+        ("aarch64 implementer 0x41 part 0xd4f", "arm"),
+    ],
+)
 def test_a_machine_of_a_kind_that_was_never_calibrated_is_a_core_of_its_kind(cpu: str, name: str) -> None:
     facts = {"cpu": cpu, "cpu_instructions": "DEFAULT", "cores": 4}
     kind, sheet = kind_of(facts), find_cpu(cpu)

@@ -47,8 +47,13 @@ BROADCAST = numbers(50, 64, stride=(1, 0))
 
 #: An op, its operands and results, its other arguments, and what is known of it.
 CALLS: list[tuple[str, list[TensorSpec], list[TensorSpec], tuple[Hashable, ...], dict[str, Any]]] = [
-    ("add", [spec(4, 8), spec(8)], [spec(4, 8)], (1,),
-     {"family": "elementwise", "flops": 32, "bytes": 288, "label": "aten::add"}),
+    (
+        "add",
+        [spec(4, 8), spec(8)],
+        [spec(4, 8)],
+        (1,),
+        {"family": "elementwise", "flops": 32, "bytes": 288, "label": "aten::add"},
+    ),
     ("mul", [spec(4, 8), spec(4, 8, stride=(0, 1))], [spec(4, 8)], (), {"bytes": 288}),
     ("exp", [spec(32)], [spec(32)], (), {"flops": 320}),
     ("new_zeros", [spec(500, 32)], [spec(10)], (), {"family": "elementwise", "bytes": 40}),
@@ -77,21 +82,41 @@ CALLS: list[tuple[str, list[TensorSpec], list[TensorSpec], tuple[Hashable, ...],
     ("scatter_add", [spec(10, 64), BROADCAST, spec(50, 64)], [spec(10, 64)], (0,), {"wide": 1}),
     ("scatter", [spec(10, 64), BROADCAST, spec(50, 64)], [spec(10, 64)], (0,), {"wide": 0}),
     ("scatter", [spec(10, 64), BROADCAST], [spec(10, 64)], (0, 0), {"op": "aten::scatter.number", "moved": 3200}),
-    ("index_put", [spec(9, 64), numbers(512), spec(512, 64)], [spec(9, 64)], (True,),
-     {"op": "aten::index_put.accumulate"}),
+    (
+        "index_put",
+        [spec(9, 64), numbers(512), spec(512, 64)],
+        [spec(9, 64)],
+        (True,),
+        {"op": "aten::index_put.accumulate"},
+    ),
     ("addmm", [spec(7), spec(3, 5), spec(5, 7)], [spec(3, 7)], (), {"family": "matmul", "flops": 210, "bytes": 312}),
     ("bmm", [spec(4, 2, 3), spec(4, 3, 5, stride=(15, 1, 3))], [spec(4, 2, 5)], (), {"flops": 240}),
     ("mv", [spec(6, 8), spec(8)], [spec(6)], (), {"flops": 96, "bytes": 248}),
     ("mm", [spec(2, 2, dtype="bfloat16")] * 2, [spec(2, 2, dtype="bfloat16")], (), {"label": "aten::mm:bfloat16"}),
-    ("scaled_dot_product_attention", [Q, K, V], [spec(2, 4, 5, 6)], (False, False, 0.1),
-     {"family": "attention", "flops": 2 * 8 * 5 * 7 * 14}),
-    ("_native_multi_head_attention", [spec(3, 7, 16), spec(16, 16), spec(7, 7)], [spec(3, 7, 16)], (16, 4),
-     {"family": "encoder"}),
+    (
+        "scaled_dot_product_attention",
+        [Q, K, V],
+        [spec(2, 4, 5, 6)],
+        (False, False, 0.1),
+        {"family": "attention", "flops": 2 * 8 * 5 * 7 * 14},
+    ),
+    (
+        "_native_multi_head_attention",
+        [spec(3, 7, 16), spec(16, 16), spec(7, 7)],
+        [spec(3, 7, 16)],
+        (16, 4),
+        {"family": "encoder"},
+    ),
     ("linalg_inv_ex", [spec(3, 8, 8)], [spec(3, 8, 8), spec(3)], (), {"family": "linear_algebra", "flops": 3072}),
     ("linalg_qr", [spec(100), spec(2, 6, 4)], [spec(2, 6, 4)], (), {"flops": 384}),
     ("_cdist_forward", [spec(2, 5, 3), spec(2, 7, 3)], [spec(2, 5, 7)], (2.0,), {"flops": 420}),
-    ("_cdist_backward", [spec(2, 5, 7), spec(2, 5, 3), spec(2, 7, 3), spec(2, 5, 7)], [spec(2, 5, 3)], (2.0,),
-     {"flops": 420}),
+    (
+        "_cdist_backward",
+        [spec(2, 5, 7), spec(2, 5, 3), spec(2, 7, 3), spec(2, 5, 7)],
+        [spec(2, 5, 3)],
+        (2.0,),
+        {"flops": 420},
+    ),
     ("_fft_c2c", [X], [X], ((0, 1), 0, True), {"family": "fourier", "flops": 900 * math.log2(182)}),
     ("_fft_r2c", [X], [COMPLEX], ((1,),), {"dtype": "float32"}),
     ("_fft_c2r", [COMPLEX], [X], ((1,),), {"dtype": "complex64"}),
@@ -156,24 +181,52 @@ LAYERS: list[tuple[Callable[[], nn.Module], tuple[int, ...], str, dict[str, Any]
     (lambda: nn.Conv2d(3, 8, 3, padding=1), (2, 3, 6, 7), "convolution", {"flops": 2 * 84 * 8 * 27}),
     (lambda: nn.Conv2d(4, 8, 3, stride=2, padding=1), (1, 4, 8, 8), "convolution", {"flops": 2 * 16 * 8 * 36}),
     (lambda: nn.Conv3d(2, 4, 3, padding=1), (1, 2, 4, 4, 4), "convolution", {"flops": 2 * 64 * 8 * 27}),
-    (lambda: nn.Conv2d(8, 16, 3, groups=4), (2, 8, 10, 10), "convolution",
-     {"flops": 2 * 128 * 16 * 18, "label": "aten::convolution"}),
-    (lambda: nn.Conv2d(8, 8, 3, groups=8), (1, 8, 7, 7), "convolution",
-     {"label": "aten::convolution/depthwise", "flops": 2 * 25 * 8 * 9}),
-    (lambda: nn.Conv2d(8, 8, 3, groups=8, dilation=2), (1, 8, 7, 7), "convolution_backward",
-     {"label": "aten::convolution_backward/dilated_depthwise"}),
-    (lambda: nn.Conv2d(8, 8, 1, groups=8, dilation=2), (1, 8, 7, 7), "convolution",
-     {"label": "aten::convolution/depthwise"}),
+    (
+        lambda: nn.Conv2d(8, 16, 3, groups=4),
+        (2, 8, 10, 10),
+        "convolution",
+        {"flops": 2 * 128 * 16 * 18, "label": "aten::convolution"},
+    ),
+    (
+        lambda: nn.Conv2d(8, 8, 3, groups=8),
+        (1, 8, 7, 7),
+        "convolution",
+        {"label": "aten::convolution/depthwise", "flops": 2 * 25 * 8 * 9},
+    ),
+    (
+        lambda: nn.Conv2d(8, 8, 3, groups=8, dilation=2),
+        (1, 8, 7, 7),
+        "convolution_backward",
+        {"label": "aten::convolution_backward/dilated_depthwise"},
+    ),
+    (
+        lambda: nn.Conv2d(8, 8, 1, groups=8, dilation=2),
+        (1, 8, 7, 7),
+        "convolution",
+        {"label": "aten::convolution/depthwise"},
+    ),
     (lambda: nn.ConvTranspose2d(8, 6, 3, stride=2), (2, 8, 5, 5), "convolution", {"flops": 2 * 50 * 48 * 9}),
     (lambda: nn.Conv2d(3, 16, 1), (1, 3, 4, 4), "convolution_backward", {"flops": 1536}),
-    (lambda: nn.Sequential(nn.Flatten(), nn.Unflatten(1, (3, 4, 4)), nn.Conv2d(3, 16, 1)), (1, 48), "convolution",
-     {"flops": 1536}),
-    (lambda: nn.GRU(5, 40, 2), (3, 4, 5), "gru",
-     {"inside": 48, "length": 3, "batch": 4, "input": 5, "hidden": 40, "stacked": 2, "weights": 120 * 125}),
+    (
+        lambda: nn.Sequential(nn.Flatten(), nn.Unflatten(1, (3, 4, 4)), nn.Conv2d(3, 16, 1)),
+        (1, 48),
+        "convolution",
+        {"flops": 1536},
+    ),
+    (
+        lambda: nn.GRU(5, 40, 2),
+        (3, 4, 5),
+        "gru",
+        {"inside": 48, "length": 3, "batch": 4, "input": 5, "hidden": 40, "stacked": 2, "weights": 120 * 125},
+    ),
     (Attend, (3, 5, 8), "scaled_dot_product_attention", {"flops": 2 * 2 * 6 * 25 * 4}),
     (Attend, (3, 5, 8), "scaled_dot_product_attention_backward", {"flops": 5 * 2 * 6 * 25 * 4}),
-    (lambda: nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval(), (3, 7, 16),
-     "_transformer_encoder_layer_fwd", {"flops": 42 * ENCODER_WEIGHTS + 4 * 21 * 7 * 16}),
+    (
+        lambda: nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval(),
+        (3, 7, 16),
+        "_transformer_encoder_layer_fwd",
+        {"flops": 42 * ENCODER_WEIGHTS + 4 * 21 * 7 * 16},
+    ),
     (lambda: nn.LSTM(5, 7), (3, 4, 5), "lstm", {"flops": 24 * 28 * 12}),
     (lambda: nn.LSTM(5, 7), (3, 4, 5), "lstm_backward", {"flops": 48 * 28 * 12}),
     (lambda: nn.GRU(5, 7, bidirectional=True), (3, 4, 5), "gru", {"flops": 24 * 2 * 21 * 12}),
@@ -232,10 +285,15 @@ def leaves(nest: object) -> list[Tensor]:
     return [leaf for item in items for leaf in leaves(item)]
 
 
-@pytest.mark.parametrize(("name", "settings"), [
-    *((row.op.removeprefix(UPDATE_PREFIX), {}) for row in updates()),
-    ("SGD", {"momentum": 0.9}), ("SGD", {"weight_decay": 0.1}), ("Adam", {"weight_decay": 0.1}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *((row.op.removeprefix(UPDATE_PREFIX), {}) for row in updates()),
+        ("SGD", {"momentum": 0.9}),
+        ("SGD", {"weight_decay": 0.1}),
+        ("Adam", {"weight_decay": 0.1}),
+    ],
+)
 def test_the_table_of_updates_is_what_torch_runs(name: str, settings: dict[str, float]) -> None:
     parameters = [nn.Parameter(torch.randn(64)) for _ in range(3)]
     optimizer = getattr(torch.optim, name)(parameters, lr=1e-3, foreach=True, **settings)
@@ -252,11 +310,18 @@ def test_the_table_of_updates_is_what_torch_runs(name: str, settings: dict[str, 
 # --- as an accelerator's kernels are told apart -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("dtype", "width", "masked", "backend"), [
-    ("bfloat16", 64, False, "flash"), ("float16", 264, False, "efficient"), ("bfloat16", 64, True, "efficient"),
-    ("float32", 64, True, "efficient"), ("float32", 30, False, "math"), ("bfloat16", 60, True, "math"),
-    ("float64", 64, False, "math"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dtype", "width", "masked", "backend"),
+    [
+        ("bfloat16", 64, False, "flash"),
+        ("float16", 264, False, "efficient"),
+        ("bfloat16", 64, True, "efficient"),
+        ("float32", 64, True, "efficient"),
+        ("float32", 30, False, "math"),
+        ("bfloat16", 60, True, "math"),
+        ("float64", 64, False, "math"),
+    ],
+)
 def test_attention_is_told_apart_by_what_runs_it(dtype: str, width: int, masked: bool, backend: str) -> None:
     q = spec(2, 4, 16, width, dtype=dtype)
     op = "aten::scaled_dot_product_attention"
@@ -306,8 +371,13 @@ def test_a_step_is_described_once_and_equal_work_is_one_object() -> None:
 
 
 def test_what_ships_knows_all_transforms() -> None:
-    labels = {op_label(work(f"aten::{op}", *calls)) for op, calls in (
-        ("_fft_r2c", ([X], [COMPLEX])), ("_fft_c2r", ([COMPLEX], [X])), ("_fft_c2c", ([COMPLEX], [COMPLEX])),
-    )}  # fmt: skip
+    labels = {
+        op_label(work(f"aten::{op}", *calls))
+        for op, calls in (
+            ("_fft_r2c", ([X], [COMPLEX])),
+            ("_fft_c2r", ([COMPLEX], [X])),
+            ("_fft_c2c", ([COMPLEX], [COMPLEX])),
+        )
+    }
     for name in shipped():
         assert all(labels <= set(fit.families["fourier"].offsets) for fit in load(name, samples=False).fits), name

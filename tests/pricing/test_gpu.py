@@ -86,26 +86,46 @@ def test_rows_have_the_columns_of_their_kind_and_add_up_to_the_op(every: list[Wo
 
 # --- the time that physics allow ----------------------------------------------------------------------------------
 
-FLAGS = {"channels_last", "to_input", "to_weight", "dilated", "one_d", "three_d", "causal", "masked", "dropout",
-         "backward", "strided", "broadcast", "flag", "a_transposed", "b_transposed"}  # fmt: skip
+FLAGS = {
+    "channels_last",
+    "to_input",
+    "to_weight",
+    "dilated",
+    "one_d",
+    "three_d",
+    "causal",
+    "masked",
+    "dropout",
+    "backward",
+    "strided",
+    "broadcast",
+    "flag",
+    "a_transposed",
+    "b_transposed",
+}
 
 
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_inputs_are_finite_and_nothing_is_faster_than_the_data_sheet(kind: str) -> None:
     """FLOPs and bytes from next to nothing to a large op's, sizes of 0 (an empty batch) and more, flags set and not."""
     amounts = ((0.0, 4.0), (1.0, 4.0), (1e6, 1e6), (1e10, 1e6), (1e6, 1e9), (1e13, 1e10))
-    columns = np.array([
-        [flops, moved, 1.0, 0.0, *(flag if name in FLAGS else size for name in COLUMNS[kind][4:])]
-        for size, flag in ((0.0, 0.0), (1.0, 0.0), (48.0, 1.0), (4096.0, 0.0)) for flops, moved in amounts
-    ])  # fmt: skip
+    columns = np.array(
+        [
+            [flops, moved, 1.0, 0.0, *(flag if name in FLAGS else size for name in COLUMNS[kind][4:])]
+            for size, flag in ((0.0, 0.0), (1.0, 0.0), (48.0, 1.0), (4096.0, 0.0))
+            for flops, moved in amounts
+        ]
+    )
     flops, moved = columns[:, 0], columns[:, 1]
     for sheet in gpus().values():
         plain = max(sheet.float32_tflops, sheet.matrix_float32_tflops)
         peaks = {
-            "float32": plain, "tf32": max(plain, sheet.tensor_tf32_tflops),
-            "float16": max(plain, sheet.tensor_float16_tflops), "bfloat16": max(plain, sheet.tensor_bfloat16_tflops),
+            "float32": plain,
+            "tf32": max(plain, sheet.tensor_tf32_tflops),
+            "float16": max(plain, sheet.tensor_float16_tflops),
+            "bfloat16": max(plain, sheet.tensor_bfloat16_tflops),
             "float64": max(sheet.float64_tflops, sheet.float32_tflops / 64.0),
-        }  # fmt: skip
+        }
         beyond_l2 = moved > 14.0 * max((sheet.l2_mb + sheet.last_level_cache_mb) * 1e6, 1e5)
         for dtype, peak in peaks.items():
             floor, x = inputs(kind, columns, dtype, sheet)
@@ -191,13 +211,20 @@ def convolution(*kernel: int, rank: int = 2) -> Work:
 ERFINV = work("aten::erfinv", [spec(2**20)], [spec(2**20)])
 
 
-@pytest.mark.parametrize(("gpu", "asked", "source"), [
-    ("RTX 3090", relu(2**22), "published"),
-    ("RTX 3090", relu(2**34), "learnt"), ("RTX 3090", relu(2**22, "float64"), "learnt"),  # nobody's size, and dtype
-    ("L4", relu(2**22), "learnt"), ("L4", matmul(1024), "learnt"),  # nobody's GPU
-    ("RTX 3090", replace(ERFINV, effort=None), "guess"), ("RTX 3090", ERFINV, "physics"),
-    ("V100", convolution(3, 3), "published"), ("V100", convolution(3, 3, 3, rank=3), "learnt"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gpu", "asked", "source"),
+    [
+        ("RTX 3090", relu(2**22), "published"),
+        ("RTX 3090", relu(2**34), "learnt"),
+        ("RTX 3090", relu(2**22, "float64"), "learnt"),  # nobody's size, and dtype
+        ("L4", relu(2**22), "learnt"),
+        ("L4", matmul(1024), "learnt"),  # nobody's GPU
+        ("RTX 3090", replace(ERFINV, effort=None), "guess"),
+        ("RTX 3090", ERFINV, "physics"),
+        ("V100", convolution(3, 3), "published"),
+        ("V100", convolution(3, 3, 3, rank=3), "learnt"),
+    ],
+)
 def test_an_op_is_published_only_where_rows_of_its_kind_dtype_and_size_are(gpu: str, asked: Work, source: str) -> None:
     model = device_model(gpu)
     _, (sigma,), (found,) = model.price([asked])
@@ -331,9 +358,13 @@ def test_torch_says_whether_products_and_convolutions_run_in_tf32() -> None:
 
 @pytest.mark.parametrize(
     ("name", "called", "torch_device"),
-    [("NVIDIA T4", "Tesla T4", "cuda"), ("MI210", "AMD Instinct MI210", "cuda"),
-     ("Arc A770", "Intel(R) Arc(TM) A770 Graphics", "xpu"), ("M1 Pro", "Apple M1 Pro", "mps")],
-)  # fmt: skip
+    [
+        ("NVIDIA T4", "Tesla T4", "cuda"),
+        ("MI210", "AMD Instinct MI210", "cuda"),
+        ("Arc A770", "Intel(R) Arc(TM) A770 Graphics", "xpu"),
+        ("M1 Pro", "Apple M1 Pro", "mps"),
+    ],
+)
 def test_a_gpu_is_one_device_and_says_which(name: str, called: str, torch_device: str, tmp_path: Path) -> None:
     found, sheet = gpu_profile(name), find_gpu(called)
     assert (found.name, found.devices()) == (called, (torch_device,))

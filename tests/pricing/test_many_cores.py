@@ -43,9 +43,15 @@ class Op(nn.Module):
 def works(function: Any, *operands: Tensor) -> list[Work]:
     module = Op(function)
     step = Workload(
-        model=module, modules=(module,), args=operands, kwargs={}, mode="infer", loss=None, optimizer=None,
+        model=module,
+        modules=(module,),
+        args=operands,
+        kwargs={},
+        mode="infer",
+        loss=None,
+        optimizer=None,
         data="device",
-    )  # fmt: skip
+    )
     traced = trace(step)
     context = Context.of(traced)
     return [describe(call, context) for call in traced.calls if not call.view]
@@ -81,12 +87,14 @@ SHARED = {
     "functions, cut finer": (lambda: work(torch.exp, torch.rand(1 << 16)), 32.0),
     "rows": (lambda: works(lambda x: x.sort(-1), torch.rand(1024, 256))[0], 8.0),
     "normalized rows": (
-        lambda: work(lambda x, w: F.layer_norm(x, (256,), w), torch.rand(64, 256), torch.ones(256)), 64.0
+        lambda: work(lambda x, w: F.layer_norm(x, (256,), w), torch.rand(64, 256), torch.ones(256)),
+        64.0,
     ),
     "rows of many dimensions": (
-        lambda: work(lambda x, w: F.layer_norm(x, (8, 16), w), torch.rand(32, 8, 16), torch.ones(8, 16)), 32.0
+        lambda: work(lambda x, w: F.layer_norm(x, (8, 16), w), torch.rand(32, 8, 16), torch.ones(8, 16)),
+        32.0,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("made", SERIAL.values(), ids=list(SERIAL))
@@ -115,14 +123,17 @@ def test_more_cores_than_pieces_do_not_help() -> None:
     assert seconds(of, shared_by(64)) == pytest.approx(seconds(of, shared_by(4)))
 
 
-@pytest.mark.parametrize("made", [
-    lambda: work(torch.mm, torch.rand(1024, 1024), torch.rand(1024, 1024)),
-    lambda: work(torch.bmm, torch.rand(64, 64, 64), torch.rand(64, 64, 64)),
-    lambda: work(lambda x, w: F.conv2d(x, w), torch.rand(1, 64, 56, 56), torch.rand(64, 64, 3, 3)),
-    lambda: work(lambda x, w: F.conv2d(x, w), torch.rand(32, 64, 28, 28), torch.rand(64, 64, 3, 3)),
-    lambda: work(lambda x: F.max_pool2d(x, 2), torch.rand(16, 64, 56, 56)),
-    lambda: work(lambda x: x.sum(0), torch.rand(4096, 1024)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: work(torch.mm, torch.rand(1024, 1024), torch.rand(1024, 1024)),
+        lambda: work(torch.bmm, torch.rand(64, 64, 64), torch.rand(64, 64, 64)),
+        lambda: work(lambda x, w: F.conv2d(x, w), torch.rand(1, 64, 56, 56), torch.rand(64, 64, 3, 3)),
+        lambda: work(lambda x, w: F.conv2d(x, w), torch.rand(32, 64, 28, 28), torch.rand(64, 64, 3, 3)),
+        lambda: work(lambda x: F.max_pool2d(x, 2), torch.rand(16, 64, 56, 56)),
+        lambda: work(lambda x: x.sum(0), torch.rand(4096, 1024)),
+    ],
+)
 def test_large_ops_become_faster_with_every_core_but_no_faster_than_all_of_them(made: Any) -> None:
     of = made()
     times = [seconds(of, shared_by(threads)) for threads in (2, 4, 8, 16)]
@@ -157,7 +168,7 @@ def test_one_core_draws_the_numbers_of_a_dropout() -> None:
     heads = torch.rand(8, 8, 128, 32)
     plain, dropped = (
         work(lambda q, p=p: F.scaled_dot_product_attention(q, q, q, dropout_p=p), heads) for p in (0.0, 0.1)
-    )  # fmt: skip
+    )
     assert cut_of(plain).serial == 0.0 < cut_of(dropped).serial
     gain = seconds(dropped, CORE) / seconds(dropped, shared_by(16))
     assert gain < 1.0 / cut_of(dropped).serial
@@ -220,8 +231,15 @@ def test_small_convolutions_make_as_many_threads_as_is_priced() -> None:
     image = torch.rand(1, 64, 28, 28, requires_grad=True)
     layer = nn.Conv2d(64, 64, 3, padding=1, groups=64)
     step = Workload(
-        model=layer, modules=(layer,), args=(image,), kwargs={}, mode="train", loss=None, optimizer=None, data="device",
-    )  # fmt: skip
+        model=layer,
+        modules=(layer,),
+        args=(image,),
+        kwargs={},
+        mode="train",
+        loss=None,
+        optimizer=None,
+        data="device",
+    )
     backward = next(each for each in describe_step(trace(step)) if each.family == "convolution_backward")
     priced.append(threads_made(cut_of(backward), threads))
     assert [float(line) for line in printed.split()] == priced

@@ -162,16 +162,25 @@ def test_formulas_are_arithmetic_with_amounts_of_their_ops() -> None:
     assert set(FUNCTIONS) == CALLED - OF_OPERANDS
     bad = {
         (name, row[column]): unknown
-        for name, row in ROWS.items() for column in FORMULAS
+        for name, row in ROWS.items()
+        for column in FORMULAS
         if row[column] and (unknown := unknown_in(row[column], shapes_of(row)))
-    }  # fmt: skip
+    }
     assert bad == {}
 
 
 #: What is no formula, of any op or of a loop.
 WRONG = (
-    "__import__('os')", "numel.real", "[numel]", "no_such_amount", "2*no_such_amount", "max", "size(0, key=1)",
-    "products", "lambda: 1", "'a'",
+    "__import__('os')",
+    "numel.real",
+    "[numel]",
+    "no_such_amount",
+    "2*no_such_amount",
+    "max",
+    "size(0, key=1)",
+    "products",
+    "lambda: 1",
+    "'a'",
 )
 
 
@@ -213,9 +222,10 @@ def test_every_op_that_torch_tests_itself_with_is_in_the_table(database: dict[st
 
 #: What placer traces as one op under a name of its own: gradients of layers, cells, attention and dropout.
 GRADIENTS = {
-    "dropout_backward", "scaled_dot_product_attention_backward",
+    "dropout_backward",
+    "scaled_dot_product_attention_backward",
     *(f"{layer}{cell}_backward" for layer in ("lstm", "gru", "rnn_tanh", "rnn_relu") for cell in ("", "_cell")),
-}  # fmt: skip
+}
 
 
 def test_every_row_is_an_op_that_torch_or_placer_has(database: dict[str, Any]) -> None:
@@ -245,14 +255,16 @@ def test_what_torch_lists_as_lacking_on_mps_is_marked(database: dict[str, Any]) 
     """By the list of what its tests expect to fail for any dtype."""
     source = (Path(torch.__file__).parent / "testing" / "_internal" / "common_mps.py").read_text(encoding="utf-8")
     (listed,) = (
-        node.value for node in ast.walk(ast.parse(source))
+        node.value
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "UNIMPLEMENTED_XFAILLIST"
-    )  # fmt: skip
+    )
     assert isinstance(listed, ast.Dict)
     lacking = {
-        key.value for key, value in zip(listed.keys, listed.values, strict=True)
+        key.value
+        for key, value in zip(listed.keys, listed.values, strict=True)
         if isinstance(key, ast.Constant) and isinstance(value, ast.Constant) and value.value is None
-    }  # fmt: skip
+    }
     names = {name for name in database["ran"] if name.replace(" ", "") in lacking}
     unmarked = {name for name in names if not {row_of(op).mps for op in database["ran"][name]} & {"lacking", "cpu"}}
     assert unmarked <= LACKING_IN_PART < names

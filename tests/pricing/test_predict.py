@@ -65,10 +65,19 @@ def test_what_the_framework_is_counted_by() -> None:
     far = {name: counts.pop(name) for name in list(counts) if name.endswith(SCALES)}
     assert not any(far.values())  # one op of this name follows another
     assert counts == {
-        "step": 1, "training_step": 1, "forward_op": 3, "op_reuse_distance_100_ops": pytest.approx(0.15),
-        "backward_op": 1, "autograd_node": 6, "cold_node": 6 / 4, "python_call": 14,
-        "call_reuse_distance_100_ops": pytest.approx(0.7), "evicted_call": 2.5, "update": 1, "updated_tensor": 1,
-    }  # fmt: skip
+        "step": 1,
+        "training_step": 1,
+        "forward_op": 3,
+        "op_reuse_distance_100_ops": pytest.approx(0.15),
+        "backward_op": 1,
+        "autograd_node": 6,
+        "cold_node": 6 / 4,
+        "python_call": 14,
+        "call_reuse_distance_100_ops": pytest.approx(0.7),
+        "evicted_call": 2.5,
+        "update": 1,
+        "updated_tensor": 1,
+    }
     many = counted(("forward",) * 10 + ("backward",) * 100)
     assert many["op_reuse_distance_100_ops"] == many["forward_op"] == 10  # ops of all phases make a step of many
     inference = framework_counts(Trace((OpCall("aten::relu", (), ()),), "infer", (), (), (), ()), [1.0])
@@ -100,22 +109,30 @@ class Reads(nn.Module):
 OUT = {"copy/d2h/pageable/bytes_per_second": 1e13}
 
 
-@pytest.mark.parametrize(("device", "model", "shape", "mode", "rates", "expected"), [
-    ("cuda", nn.Linear(8, 8), (4, 8), "train", {}, "launches"),  # the host needs 10 µs an op, the device 2
-    ("cuda", nn.Linear(4, 4096), (8192, 4), "infer", {}, "transfer"),  # 134 MB at 5 GB/s
-    ("cuda", nn.Linear(4096, 4096), (4096, 4096), "infer", OUT, "arithmetic"),
-    ("cuda", nn.ReLU(), (65536, 4096), "infer", OUT, "memory"),
-    ("cuda", Reads(), (8, 8), "infer", {"sync_seconds": 1.0}, "waits"),
-    # A late host bounds the step however busy the device, also where the kernels are bound by memory.
-    ("cuda", nn.Linear(8, 8), (4, 8), "train", {"dispatch_seconds": 8e-6}, "launches"),
-    ("cpu", nn.Linear(2, 2), (1, 2), "train", {}, "launches"),
-    ("cpu", nn.Linear(1024, 1024), (1024, 1024), "train", {}, "arithmetic"),
-    ("cpu", nn.ReLU(), (4096, 4096), "infer", {}, "memory"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("device", "model", "shape", "mode", "rates", "expected"),
+    [
+        ("cuda", nn.Linear(8, 8), (4, 8), "train", {}, "launches"),  # the host needs 10 µs an op, the device 2
+        ("cuda", nn.Linear(4, 4096), (8192, 4), "infer", {}, "transfer"),  # 134 MB at 5 GB/s
+        ("cuda", nn.Linear(4096, 4096), (4096, 4096), "infer", OUT, "arithmetic"),
+        ("cuda", nn.ReLU(), (65536, 4096), "infer", OUT, "memory"),
+        ("cuda", Reads(), (8, 8), "infer", {"sync_seconds": 1.0}, "waits"),
+        # A late host bounds the step however busy the device, also where the kernels are bound by memory.
+        ("cuda", nn.Linear(8, 8), (4, 8), "train", {"dispatch_seconds": 8e-6}, "launches"),
+        ("cpu", nn.Linear(2, 2), (1, 2), "train", {}, "launches"),
+        ("cpu", nn.Linear(1024, 1024), (1024, 1024), "train", {}, "arithmetic"),
+        ("cpu", nn.ReLU(), (4096, 4096), "infer", {}, "memory"),
+    ],
+)
 def test_a_step_is_bounded_by(
-    handmade_profile: Profile, device: str, model: nn.Module, shape: tuple[int, ...], mode: str,
-    rates: dict[str, float], expected: str,
-) -> None:  # fmt: skip
+    handmade_profile: Profile,
+    device: str,
+    model: nn.Module,
+    shape: tuple[int, ...],
+    mode: str,
+    rates: dict[str, float],
+    expected: str,
+) -> None:
     found = priced(model.to("meta"), shape, mode, with_rates(handmade_profile, **rates), device)
     assert found.bounded_by == expected
     assert found.priced.fit is not None
@@ -218,9 +235,15 @@ def test_errors_add_up_within_a_family_and_as_squares_between(make_prediction: C
         assert log_sigma(beside, fit, 1.0) == pytest.approx(math.hypot(0.03, share * ops))
 
 
-@pytest.mark.parametrize("rates", [
-    {"dispatch_seconds": 1e12}, {"dispatch_seconds": math.inf}, {"flops/float32": 1e-300}, {"bytes_per_second": 1e-290},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "rates",
+    [
+        {"dispatch_seconds": 1e12},
+        {"dispatch_seconds": math.inf},
+        {"flops/float32": 1e-300},
+        {"bytes_per_second": 1e-290},
+    ],
+)
 def test_times_that_make_no_sense_are_the_profiles_fault(
     traced: Trace, handmade_profile: Profile, rates: dict[str, float]
 ) -> None:
@@ -282,13 +305,21 @@ def golden() -> Trace:
         ("sum", [spec(512, 31)], [spec(31)], (0,), "backward"),
         ("mm", [spec(96, 512, stride=(1, 96)), spec(512, 288)], [spec(96, 288)], (), "backward"),
         ("convolution_backward", [half, image, weight], [weight], ((1, 1), (0, 0), (1, 1), False), "backward"),
-    ]  # fmt: skip
+    ]
     found = [OpCall(f"aten::{op}", tuple(i), tuple(o), a, phase=p) for op, i, o, a, p in calls]  # type: ignore[arg-type]
     found += [OpCall("optimizer::Adam", (t,), (), phase="optimizer") for t in (weight, spec(96, 288))]
     return Trace(
-        tuple(found), "train", (weight, spec(96, 288)), (), (image,), (half,), python_calls=30, evicted_calls=5.0,
-        autograd_nodes=14, peak_activation_bytes=10**7,
-    )  # fmt: skip
+        tuple(found),
+        "train",
+        (weight, spec(96, 288)),
+        (),
+        (image,),
+        (half,),
+        python_calls=30,
+        evicted_calls=5.0,
+        autograd_nodes=14,
+        peak_activation_bytes=10**7,
+    )
 
 
 #: Seconds: the least, the likeliest and the most.

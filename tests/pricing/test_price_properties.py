@@ -191,11 +191,13 @@ def test_whatever_numbers_a_profile_holds_a_price_is_a_number_or_a_profile_error
     positive = st.floats(0.0, 1e300)
     fit = handmade_profile.fit("cpu")
     strange = Device(
-        "cpu", fit.threads,
-        {name: data.draw(positive, name) for name in fit.rates}, {},
+        "cpu",
+        fit.threads,
+        {name: data.draw(positive, name) for name in fit.rates},
+        {},
         {name: data.draw(positive, name) for name in ("step", "forward_op", "python_call")},
         {name: data.draw(positive, name) for name in ("base", "ops")},
-    )  # fmt: skip
+    )
     profile = replace(handmade_profile, fits=(strange,))
     with contextlib.suppress(ProfileError):
         check(priced(nn.Linear(4, 4), (8, 4), "infer", profile))
@@ -219,7 +221,11 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     ),
     "conv2d": (
         lambda: nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
             nn.Linear(8, 10),
         ),
         (3, 16, 16),
@@ -229,7 +235,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "encoder": (lambda: nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), (16, 32)),
     "dropout": (lambda: nn.Sequential(nn.Linear(64, 64), nn.Dropout(), nn.SiLU(), nn.Linear(64, 64)), (64,)),
     "softmax": (lambda: nn.Sequential(nn.Linear(32, 100), nn.Softmax(-1)), (32,)),
-}  # fmt: skip
+}
 
 
 def faster(smaller: Prediction, larger: Prediction) -> bool:

@@ -85,16 +85,18 @@ LAYERS: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...], float, floa
     "linear": (lambda: dynamic(nn.Linear(64, 32)), (3, 5, 64), 15 * 2048, 2048, 0),
     "half": (lambda: dynamic(nn.Linear(64, 32), torch.float16), (15, 64), 15 * 2048, 2048, 0),
     "lstm": (lambda: dynamic(nn.LSTM(8, 16, 2)), (5, 3, 8), 15 * 64 * (24 + 32), 64 * (24 + 32), 10),
-    "gru": (
-        lambda: dynamic(nn.GRU(8, 16, 2, bidirectional=True)), (5, 3, 8), 15 * 48 * (48 + 96), 48 * (48 + 96), 20
-    ),
+    "gru": (lambda: dynamic(nn.GRU(8, 16, 2, bidirectional=True)), (5, 3, 8), 15 * 48 * (48 + 96), 48 * (48 + 96), 20),
     "lstm cell": (lambda: dynamic(nn.LSTMCell(8, 16)), (3, 8), 3 * 64 * 24, 64 * 24, 1),
     "static linear": (lambda: static(nn.Linear(64, 32), (3, 64)), (3, 64), 3 * 2048, 2048, 0),
     "convolution": (
-        lambda: static(nn.Conv2d(4, 8, 3, stride=2, padding=1), (2, 4, 8, 8)), (2, 4, 8, 8), 32 * 8 * 36, 0, 0
+        lambda: static(nn.Conv2d(4, 8, 3, stride=2, padding=1), (2, 4, 8, 8)),
+        (2, 4, 8, 8),
+        32 * 8 * 36,
+        0,
+        0,
     ),
     "groups": (lambda: static(nn.Conv2d(4, 8, 3, groups=2), (2, 4, 8, 8)), (2, 4, 8, 8), 72 * 8 * 18, 0, 0),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -194,37 +194,49 @@ def test_a_reading_and_what_a_script_has_set_meet_nothing_of_each_other(tmp_path
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.settrace(lambda *_: None)")
     places = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
     done = subprocess.run(
-        [sys.executable, "-c", f"users = 1\n{SCRIPT}", STATE], env={**os.environ, "PYTHONPATH": places},
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", f"users = 1\n{SCRIPT}", STATE],
+        env={**os.environ, "PYTHONPATH": places},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["met"] == []
     assert found["state"] == {
-        "hooks": 0, "modes": 0, "defaults": ["torch.float32", "cpu"], "gradients": [True, False, False],
-        "autocast": False, "watched": False, "imported": False, "main": False, "accelerators": False,
-    }  # fmt: skip
+        "hooks": 0,
+        "modes": 0,
+        "defaults": ["torch.float32", "cpu"],
+        "gradients": [True, False, False],
+        "autocast": False,
+        "watched": False,
+        "imported": False,
+        "main": False,
+        "accelerators": False,
+    }
     assert found["confidence"] is not None, found["reason"]
     assert done.stderr.count("the script runs") == 1
     (kept,) = json.loads(speeds_path().read_text())["threads"].values()
     assert all(kept[name] > 0.0 for name in ("dispatch_seconds", "flops_per_second", "core_bytes_per_second"))
 
 
-@pytest.mark.parametrize(("program", "why"), [
-    ("raise MemoryError('no room for 128 MB')", "MemoryError: no room for 128 MB"),
-    ("import os; os._exit(3)", "exit code 3"),
-    ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "exit code -9"),
-    ("pass", "exit code 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("raise MemoryError('no room for 128 MB')", "MemoryError: no room for 128 MB"),
+        ("import os; os._exit(3)", "exit code 3"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "exit code -9"),
+        ("pass", "exit code 0"),
+    ],
+)
 def test_a_process_that_fails_says_why(program: str, why: str) -> None:
     with pytest.raises(NotRead, match=why):
         in_new_process(program)
 
 
 @pytest.mark.parametrize("printed", ["", "{}", "nothing", '{"dispatch_seconds": -1.0}'])
-def test_an_answer_that_is_none_is_not_believed(
-    printed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_is_none_is_not_believed(printed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read_apart = REAL_READ_APART
     monkeypatch.setattr(speed_reading, "_PROGRAM", f"print({printed!r})")
     with pytest.raises(NotRead):

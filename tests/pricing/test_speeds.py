@@ -58,10 +58,15 @@ def test_beside_others_speeds_are_the_usual_ones_as_far_as_the_reading_allows(
     usual = as_nearest(intel, threads)
     step = small_step_seconds(intel, threads if threads < 16 else 1)
     reading = MeasuredSpeeds(
-        threads, slower * step, usual.flops_per_second / slower, usual.bytes_per_second / slower,
-        usual.core_flops_per_second / slower, usual.core_bytes_per_second / slower, slower * usual.region_seconds,
+        threads,
+        slower * step,
+        usual.flops_per_second / slower,
+        usual.bytes_per_second / slower,
+        usual.core_flops_per_second / slower,
+        usual.core_bytes_per_second / slower,
+        slower * usual.region_seconds,
         others_share=0.5,
-    )  # fmt: skip
+    )
     found = beside(intel, reading, threads)
     allowed = min(max(1.0, slower / 2), slower)
     for name in ("dispatch_seconds", "region_seconds"):

@@ -32,15 +32,20 @@ def priced(
     values: dict[str, Any] = {"parameters": (), "buffers": (), "batch": (), "outputs": (), **totals}
     trace = Trace(tuple(OpCall("aten::add", (), ()) for _ in seconds), mode, **values)
     return PricedTrace(
-        trace, "cuda", 1, ("elementwise",) * n, tuple(seconds), tuple(host or [0.0] * n), (0.1,) * n, ("guess",) * n,
+        trace,
+        "cuda",
+        1,
+        ("elementwise",) * n,
+        tuple(seconds),
+        tuple(host or [0.0] * n),
+        (0.1,) * n,
+        ("guess",) * n,
         framework_counts(trace, host or [0.0] * n),
-    )  # fmt: skip
+    )
 
 
 def fit(framework: dict[str, float] | None = None, **rates: float) -> Device:
-    return Device(
-        "cuda", 1, {name.replace("__", "/"): rate for name, rate in rates.items()}, {}, framework or {}, {}
-    )
+    return Device("cuda", 1, {name.replace("__", "/"): rate for name, rate in rates.items()}, {}, framework or {}, {})
 
 
 COPIES = {
@@ -65,9 +70,11 @@ def test_both_clocks_are_shown_from_where_the_host_begins_the_step() -> None:
     spans: list[Span] = []
     on_accelerator(priced([2.0, 3.0], [1.0, 1.0]), fit(), data="device", spans=spans)
     assert spans == [
-        Span("host", "", 0.0, 1.0, 0), Span("device", "", 1.0, 2.0, 0),
-        Span("host", "", 1.0, 1.0, 1), Span("device", "", 3.0, 3.0, 1),
-    ]  # fmt: skip
+        Span("host", "", 0.0, 1.0, 0),
+        Span("device", "", 1.0, 2.0, 0),
+        Span("host", "", 1.0, 1.0, 1),
+        Span("device", "", 3.0, 3.0, 1),
+    ]
 
 
 def test_copies_are_shown_where_they_are() -> None:
@@ -78,13 +85,15 @@ def test_copies_are_shown_where_they_are() -> None:
         spans: list[Span] = []
         on_accelerator(ops, known, data=data, spans=spans)
         assert [(span.lane, span.seconds) for span in spans if span.call == 0] == [
-            ("host", pytest.approx(1e-4)), ("device", pytest.approx(1e-3)),
-        ]  # fmt: skip
+            ("host", pytest.approx(1e-4)),
+            ("device", pytest.approx(1e-3)),
+        ]
         shown[data] = [(span.lane, span.label, pytest.approx(span.seconds)) for span in spans if span.label]
     out = ("host", "copy out", 2e-3 + 2e-5)
     assert shown == {
-        "host": [("host", "copy in", 1e-3 + 1e-5), out], "pinned": [("device", "copy in", 1e-4 + 1e-6), out],
-    }  # fmt: skip
+        "host": [("host", "copy in", 1e-3 + 1e-5), out],
+        "pinned": [("device", "copy in", 1e-4 + 1e-6), out],
+    }
 
 
 def test_loading_takes_its_time_before_a_step_or_beside_it() -> None:
@@ -96,10 +105,11 @@ def test_loading_takes_its_time_before_a_step_or_beside_it() -> None:
     }
     seconds = {key: (step.seconds, step.components["loading"]) for key, step in steps.items()}
     assert seconds == {
-        ("cpu", False): pytest.approx((4e-3, 3e-3)), ("cpu", True): pytest.approx((3e-3, 2e-3)),
+        ("cpu", False): pytest.approx((4e-3, 3e-3)),
+        ("cpu", True): pytest.approx((3e-3, 2e-3)),
         ("cuda", False): pytest.approx((3.1e-3, 2.1e-3)),  # the device works while the host loads
         ("cuda", True): pytest.approx((3e-3, 2e-3)),
-    }  # fmt: skip
+    }
     quick = on_cpu(ops, fit(), loading=Loading(1e-4, overlapped=True))
     assert (quick.seconds, quick.components["loading"]) == (1e-3, 0.0)
 
@@ -175,10 +185,17 @@ def test_the_host_goes_on_during_a_pinned_copy_and_waits_for_a_pageable_one() ->
     assert on_accelerator(ops, fit(**COPIES), data="host").seconds == pytest.approx(5e-3 + 1e-3 + 1e-5 + 1e-5, rel=1e-3)
 
 
-@pytest.mark.parametrize(("data", "outputs", "stay"), [
-    ("host", None, False), ("pinned", None, False), ("device", None, True), ("host", "device", True),
-    ("device", "host", False), ("device", "device", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("data", "outputs", "stay"),
+    [
+        ("host", None, False),
+        ("pinned", None, False),
+        ("device", None, True),
+        ("host", "device", True),
+        ("device", "host", False),
+        ("device", "device", True),
+    ],
+)
 def test_outputs_of_an_inference_stay_where_data_stay_unless_told_otherwise(
     data: str, outputs: str | None, stay: bool
 ) -> None:
@@ -195,10 +212,13 @@ def test_components_always_add_up(seed: int) -> None:
     draw = random.Random(seed)
     n = draw.choice([1, 7, 1500])
     ops = priced(
-        [draw.choice([0.0, 1e-6, 1e-4]) * draw.random() for _ in range(n)], [1e-5 * draw.random() for _ in range(n)],
-        mode=draw.choice(["train", "infer"]), batch=(MEGABYTE,) * draw.randrange(3),
-        outputs=(MEGABYTE,) * draw.randrange(2), syncs=draw.randrange(3),
-    )  # fmt: skip
+        [draw.choice([0.0, 1e-6, 1e-4]) * draw.random() for _ in range(n)],
+        [1e-5 * draw.random() for _ in range(n)],
+        mode=draw.choice(["train", "infer"]),
+        batch=(MEGABYTE,) * draw.randrange(3),
+        outputs=(MEGABYTE,) * draw.randrange(2),
+        syncs=draw.randrange(3),
+    )
     rates = fit({"forward_op": 1e-6}, launch_seconds=5e-6, sync_seconds=1e-5, **COPIES)
     assert_adds_up(on_accelerator(ops, rates, data=draw.choice(["host", "pinned", "device"])))
     assert_adds_up(on_cpu(ops, rates))
@@ -226,9 +246,16 @@ def test_kernels_that_follow_each_other_pause_in_between() -> None:
 
 @pytest.mark.parametrize(
     ("kernel", "waits"),
-    [("aten::_local_scalar_dense", True), ("aten::nonzero", True), ("aten::masked_select", True),
-     ("aten::index.mask", True), ("aten::_linalg_check_errors", True), ("aten::sum.mask", False),
-     ("aten::index", False), ("aten::add.number", False)],
-)  # fmt: skip
+    [
+        ("aten::_local_scalar_dense", True),
+        ("aten::nonzero", True),
+        ("aten::masked_select", True),
+        ("aten::index.mask", True),
+        ("aten::_linalg_check_errors", True),
+        ("aten::sum.mask", False),
+        ("aten::index", False),
+        ("aten::add.number", False),
+    ],
+)
 def test_in_these_ops_the_host_waits_for_the_device(kernel: str, waits: bool) -> None:
     assert waits_for_device(kernel) == waits

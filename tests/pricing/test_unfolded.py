@@ -52,10 +52,16 @@ def test_a_published_time_of_an_unfolded_network() -> None:
     assert 7.0e-3 < seconds(nn.Linear(2048, 2048, bias=False), torch.zeros(2048, 2048), "Apple M4") < 20e-3
 
 
-@pytest.mark.parametrize("convolution", [
-    nn.Conv2d(64, 64, 3, groups=64, padding=1), nn.Conv2d(64, 64, 3, stride=2), nn.Conv2d(64, 64, 1),
-    nn.Conv2d(64, 64, 3, dilation=2), nn.ConvTranspose2d(64, 64, 3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "convolution",
+    [
+        nn.Conv2d(64, 64, 3, groups=64, padding=1),
+        nn.Conv2d(64, 64, 3, stride=2),
+        nn.Conv2d(64, 64, 1),
+        nn.Conv2d(64, 64, 3, dilation=2),
+        nn.ConvTranspose2d(64, 64, 3),
+    ],
+)
 @pytest.mark.parametrize("count", [1, 32])
 def test_every_convolution_has_a_price(convolution: nn.Module, count: int) -> None:
     assert 0.0 < seconds(convolution, images(count), "Apple M4") < 10.0

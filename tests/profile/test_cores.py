@@ -90,13 +90,16 @@ def test_a_number_is_put_together_once() -> None:
     assert other.fit("cpu", 8) != some.fit("cpu", 8)
 
 
-@pytest.mark.parametrize(("change", "told"), [
-    (lambda fits: fits.pop(0), "there is no fit of one thread"),
-    (lambda fits: fits[1].update(device="cuda"), "only a CPU has them"),
-    (lambda fits: fits[1]["rates"].pop("bytes_per_second"), "the rates have no bytes_per_second"),
-    (lambda fits: fits[1]["cores"].update(pace=0.0), "pace"),
-    (lambda fits: fits[1]["cores"].pop("thread_seconds"), "thread_seconds"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda fits: fits.pop(0), "there is no fit of one thread"),
+        (lambda fits: fits[1].update(device="cuda"), "only a CPU has them"),
+        (lambda fits: fits[1]["rates"].pop("bytes_per_second"), "the rates have no bytes_per_second"),
+        (lambda fits: fits[1]["cores"].update(pace=0.0), "pace"),
+        (lambda fits: fits[1]["cores"].pop("thread_seconds"), "thread_seconds"),
+    ],
+)
 def test_damage_is_told(change: Any, told: str) -> None:
     document = json.loads(encode(profile(of(16))))
     change(document["fits"])

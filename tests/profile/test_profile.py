@@ -25,9 +25,11 @@ from placer.profile.schema import MAX_DEPTH, MOST_OFFSET, decode, encode
 
 def make_profile(**changes: Any) -> Profile:
     family = FamilyFit(
-        numbers=(1.5, -0.25, 0.0), offsets={"": -0.02, "aten::mm": 0.1, "aten::addmm:bfloat16": -1.2}, sigma=0.2,
+        numbers=(1.5, -0.25, 0.0),
+        offsets={"": -0.02, "aten::mm": 0.1, "aten::addmm:bfloat16": -1.2},
+        sigma=0.2,
         measured=3,
-    )  # fmt: skip
+    )
     of_gpu = FamilyFit(numbers=(), offsets={"aten::mm": 0.05}, sigma=0.1, measured=1)
     samples = (
         Sample("cpu", 2, "matmul", "aten::mm", (32.0, 84.0), 1.25e-5, 0.0, 0.02, 11),
@@ -37,7 +39,13 @@ def make_profile(**changes: Any) -> Profile:
     )
     fits = (
         Device(
-            "cpu", 1, {"flops/float32": 5e10}, {"matmul": family}, {"call_seconds": 1e-6}, {"scale": 1.1}, "far",
+            "cpu",
+            1,
+            {"flops/float32": 5e10},
+            {"matmul": family},
+            {"call_seconds": 1e-6},
+            {"scale": 1.1},
+            "far",
             edition=2**32 - 1,
         ),
         Device("cpu", 4, {"flops/float32": 2e11}, {"matmul": family}, {}, {}),
@@ -101,10 +109,12 @@ names = st.text(string.ascii_letters + "/_:.", max_size=20)
 
 @settings(max_examples=50, deadline=None)
 @given(
-    numbers=st.lists(learnt, max_size=12), sigma=st.floats(0, 1e30), edition=st.integers(0, 2**53),
+    numbers=st.lists(learnt, max_size=12),
+    sigma=st.floats(0, 1e30),
+    edition=st.integers(0, 2**53),
     offsets=st.dictionaries(names, learnt, max_size=8),
     rates=st.dictionaries(names, st.floats(0, 1e300), max_size=4),
-)  # fmt: skip
+)
 def test_any_finite_numbers_survive(
     numbers: list[float], sigma: float, edition: int, offsets: dict[str, float], rates: dict[str, float]
 ) -> None:
@@ -203,10 +213,16 @@ def test_without_samples_everything_else_is_there() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"null", b"42", b"\x80\x03]q\x00.", b"{}{}", b'{"a":' * 50_000 + b"1" + b"}" * 50_000, b"1" * 10_000,
-        b'{"format": "placer machine profile", "schema": true}', b'{"format": "placer machine profile", "schema": "1"}',
+        b"null",
+        b"42",
+        b"\x80\x03]q\x00.",
+        b"{}{}",
+        b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+        b"1" * 10_000,
+        b'{"format": "placer machine profile", "schema": true}',
+        b'{"format": "placer machine profile", "schema": "1"}',
     ],
-)  # fmt: skip
+)
 def test_what_is_no_profile_at_all(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(ProfileDamaged, match=r"p\.json"):
         profiles.load(written(tmp_path / "p.json", content))
@@ -326,13 +342,17 @@ def test_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     "change",
     [
-        {"seconds": float("nan")}, {"fingerprint": {"x": float("inf")}}, {"fingerprint": {"x": object()}},
-        {"warnings": ("two\nlines",)}, {"noise": {"a": -1.0}}, {"fingerprint": {"x": "\ud800"}},
+        {"seconds": float("nan")},
+        {"fingerprint": {"x": float("inf")}},
+        {"fingerprint": {"x": object()}},
+        {"warnings": ("two\nlines",)},
+        {"noise": {"a": -1.0}},
+        {"fingerprint": {"x": "\ud800"}},
         {"samples": (Sample("cpu", 2, "f", "a", (1.0,), float("nan"), 0.0, 0.0, 1),)},
         {"fits": (Device("cpu", 1, {}, {"view": FamilyFit((), {"aten::t": 2.0 * MOST_OFFSET}, 0.1, 1)}, {}, {}),)},
         {"fits": (Device("cpu", 1, {}, {"view": FamilyFit((float("nan"),), {}, 0.1, 1)}, {}, {}),)},
     ],
-)  # fmt: skip
+)
 def test_what_could_not_be_read_back_is_not_written(change: dict[str, Any]) -> None:
     path = profiles.save(make_profile())
     before = path.read_bytes()

@@ -17,8 +17,14 @@ def python(tmp_path: Path) -> Run:
 
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, *arguments], capture_output=True, text=True, encoding="utf-8", timeout=300, cwd=tmp_path,
-            env={**os.environ, "PYTHONIOENCODING": "utf-8", "COLUMNS": "120", **environment}, check=False,
-        )  # fmt: skip
+            [sys.executable, *arguments],
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=300,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONIOENCODING": "utf-8", "COLUMNS": "120", **environment},
+            check=False,
+        )
 
     return run

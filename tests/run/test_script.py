@@ -48,13 +48,21 @@ def test_a_script_finds_itself_where_python_puts_it(python: Run, tmp_path: Path)
     assert (watched.returncode, stderr) == (0, plain.stderr)
 
 
-@pytest.mark.parametrize(("source", "code"), [
-    ("raise SystemExit('no such data')", 1),
-    ("def broken(:\n", 1),
-    ("def deep():\n    raise ValueError\n\ntry:\n    deep()\nexcept ValueError as e:\n    raise KeyError(1) from e", 1),
-    ("import os, signal; os.kill(os.getpid(), signal.SIGINT); import time; time.sleep(9)", -2),
-    ("import sys; sys.excepthook = lambda *a: print('my hook', a[0].__name__); raise OSError(1)", 1),
-], ids=["message", "syntax", "chained", "interrupt", "hook"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("raise SystemExit('no such data')", 1),
+        ("def broken(:\n", 1),
+        (
+            "def deep():\n    raise ValueError\n\n"
+            "try:\n    deep()\nexcept ValueError as e:\n    raise KeyError(1) from e",
+            1,
+        ),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGINT); import time; time.sleep(9)", -2),
+        ("import sys; sys.excepthook = lambda *a: print('my hook', a[0].__name__); raise OSError(1)", 1),
+    ],
+    ids=["message", "syntax", "chained", "interrupt", "hook"],
+)
 def test_exit_code_and_traceback_are_the_scripts(python: Run, tmp_path: Path, source: str, code: int) -> None:
     if code < 0 and sys.platform == "win32":
         pytest.skip("no signals")
@@ -72,8 +80,7 @@ def test_a_module_runs_as_python_runs_it(python: Run, tmp_path: Path) -> None:
     (package / "__init__.py").write_text("")
     (package / "part.py").write_text("VALUE = 4")
     source = (
-        "import sys\nfrom .part import VALUE\n"
-        "print(__name__, __package__, __spec__.name, sys.argv, VALUE, sys.path[0])"
+        "import sys\nfrom .part import VALUE\nprint(__name__, __package__, __spec__.name, sys.argv, VALUE, sys.path[0])"
     )
     (package / "__main__.py").write_text(source)
     (package / "tool.py").write_text(source)
@@ -84,12 +91,15 @@ def test_a_module_runs_as_python_runs_it(python: Run, tmp_path: Path) -> None:
         assert watched.stdout == plain.stdout
 
 
-@pytest.mark.parametrize(("name", "module", "says"), [
-    ("missing.py", False, "the script missing.py is not there"),
-    (".", False, "the script . is a folder, not a script; for a package use -m"),
-    ("no_such_module", True, "there is no module named no_such_module"),
-    ("sys", True, "sys has no Python code to run"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "module", "says"),
+    [
+        ("missing.py", False, "the script missing.py is not there"),
+        (".", False, "the script . is a folder, not a script; for a package use -m"),
+        ("no_such_module", True, "there is no module named no_such_module"),
+        ("sys", True, "sys has no Python code to run"),
+    ],
+)
 def test_what_cannot_run_is_said(
     name: str, module: bool, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,13 +8,19 @@ import placer  # + placer
 torch.manual_seed(999)
 nz, ngf, ndf = 8, 8, 8
 netG = nn.Sequential(
-    nn.ConvTranspose2d(nz, ngf, 4, 1, 0, bias=False), nn.BatchNorm2d(ngf), nn.ReLU(True),
-    nn.ConvTranspose2d(ngf, 3, 4, 2, 1, bias=False), nn.Tanh(),
-)  # fmt: skip
+    nn.ConvTranspose2d(nz, ngf, 4, 1, 0, bias=False),
+    nn.BatchNorm2d(ngf),
+    nn.ReLU(True),
+    nn.ConvTranspose2d(ngf, 3, 4, 2, 1, bias=False),
+    nn.Tanh(),
+)
 netD = nn.Sequential(
-    nn.Conv2d(3, ndf, 4, 2, 1, bias=False), nn.LeakyReLU(0.2, inplace=True),
-    nn.Conv2d(ndf, 1, 4, 1, 0, bias=False), nn.Sigmoid(), nn.Flatten(0),
-)  # fmt: skip
+    nn.Conv2d(3, ndf, 4, 2, 1, bias=False),
+    nn.LeakyReLU(0.2, inplace=True),
+    nn.Conv2d(ndf, 1, 4, 1, 0, bias=False),
+    nn.Sigmoid(),
+    nn.Flatten(0),
+)
 criterion = nn.BCELoss()
 optimizerD = optim.Adam(netD.parameters(), lr=2e-4, betas=(0.5, 0.999))
 optimizerG = optim.Adam(netG.parameters(), lr=2e-4, betas=(0.5, 0.999))

@@ -38,6 +38,9 @@ autoencoder = LitAutoEncoder(encoder, decoder)
 train_loader = DataLoader(torch.rand(64, 1, 28, 28), batch_size=16, shuffle=True)
 trainer = L.Trainer(
     **trainer_args(autoencoder, train_loader, max_epochs=1),  # without placer: accelerator="cpu", max_epochs=1,
-    logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-)  # fmt: skip
+    logger=False,
+    enable_checkpointing=False,
+    enable_progress_bar=False,
+    enable_model_summary=False,
+)
 trainer.fit(model=autoencoder, train_dataloaders=train_loader)

@@ -43,9 +43,18 @@ def passed_beside(tests: str, folder: Path, ini: Path, **variables: str) -> str:
     """
     suite = Path(__file__).parents[1]
     command = [
-        sys.executable, "-m", "pytest", "-c", str(ini), "--rootdir", str(suite.parent), "-q", "-p", "no:cacheprovider",
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        str(ini),
+        "--rootdir",
+        str(suite.parent),
+        "-q",
+        "-p",
+        "no:cacheprovider",
         str(suite / tests),
-    ]  # fmt: skip
+    ]
     done = subprocess.run(
         command, env={**environment(folder), **variables}, capture_output=True, text=True, check=False
     )

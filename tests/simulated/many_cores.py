@@ -74,18 +74,29 @@ class ManyCores:
         """What a data sheet would say of it."""
         flops = FLOPS * threads
         return {
-            "flops/float32": flops, "flops/float64": flops / 2, "flops/bfloat16": flops, "flops/float16": flops / 8,
-            "bytes_per_second": min(BYTES * threads, CHANNELS), "dispatch_seconds": START,
-            "region_seconds": REGION + REGION_PER_CORE * threads, "thread_seconds": 0.0,
-        }  # fmt: skip
+            "flops/float32": flops,
+            "flops/float64": flops / 2,
+            "flops/bfloat16": flops,
+            "flops/float16": flops / 8,
+            "bytes_per_second": min(BYTES * threads, CHANNELS),
+            "dispatch_seconds": START,
+            "region_seconds": REGION + REGION_PER_CORE * threads,
+            "thread_seconds": 0.0,
+        }
 
     def observation(self, probe: Probe, threads: int, seconds: float) -> StepObservation:
         """What a bench would have seen of a probe, in ``seconds`` beyond its set-up and warm-up."""
         module = probe.build().train(probe.mode == "train")
         workload = Workload(
-            model=module, modules=(module,), args=probe.example(), kwargs={}, mode=probe.mode, loss=probe.loss,
-            optimizer=probe.optimizer, data="device",
-        )  # fmt: skip
+            model=module,
+            modules=(module,),
+            args=probe.example(),
+            kwargs={},
+            mode=probe.mode,
+            loss=probe.loss,
+            optimizer=probe.optimizer,
+            data="device",
+        )
         trace = trace_here(workload)
         ops, ends = [], {"forward": 0.0, "backward": 0.0, "update": 0.0}
         for call, work in zip(trace.calls, describe_step(trace), strict=True):
@@ -101,7 +112,7 @@ class ManyCores:
         free = RecorderCost(0.0, 0.0)
         return observe(
             trace, timing, device="cpu", threads=threads, family=probe.family, name=probe.name, recorder=free
-        )  # fmt: skip
+        )
 
     def calibrated(self, path: Path, patch: pytest.MonkeyPatch, budget: float = 60.0) -> Profile:
         """Calibrate it in ``budget`` seconds of its own clock."""
@@ -118,9 +129,14 @@ class ManyCores:
             return nullcontext()
 
         facts = {
-            **machine.fingerprint(), "cpu": f"a modelled CPU of {self.cores} cores", "cpu_version": "",
-            "cpu_instructions": "AVX512", "cores": self.cores, "threads": self.cores, "accelerators": [],
-        }  # fmt: skip
+            **machine.fingerprint(),
+            "cpu": f"a modelled CPU of {self.cores} cores",
+            "cpu_version": "",
+            "cpu_instructions": "AVX512",
+            "cores": self.cores,
+            "threads": self.cores,
+            "accelerators": [],
+        }
         patch.setattr(Bench, "measure", measure)
         patch.setattr(probing, "measure_rates", measure_rates)
         patch.setattr(probing, "running_with", running_with)

@@ -36,8 +36,10 @@ def main() -> int:
     options = parser.parse_args()
     folder = options.folder.absolute()
     process = {
-        **environment(folder / "entry_point", DEVICE), "PLACER_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
+        **environment(folder / "entry_point", DEVICE),
+        "PLACER_HOME": str(folder / "home"),
+        "OMP_NUM_THREADS": "1",
+    }
     begun = time.perf_counter()
     command = [sys.executable, str(SCRIPT), "--folder", str(folder / "records")]
     for name in NETWORKS:

@@ -114,8 +114,10 @@ def chosen(step: Trace, profile: Profile) -> str:
 
 def slower(fit: Device, factor: float) -> Device:
     """A device on which everything takes ``factor`` times as long."""
-    rates = {k: v / factor if k.startswith("flops/") or k.endswith("bytes_per_second") else v * factor
-             for k, v in fit.rates.items()}  # fmt: skip
+    rates = {
+        k: v / factor if k.startswith("flops/") or k.endswith("bytes_per_second") else v * factor
+        for k, v in fit.rates.items()
+    }
     return replace(fit, rates=rates, framework={k: v * factor for k, v in fit.framework.items()})
 
 

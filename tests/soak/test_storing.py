@@ -25,9 +25,7 @@ MOST_GROWTH = 64 * 2**20
 SLOWEST = 5.0
 
 
-def test_a_million_damaged_profiles(
-    handmade_profile: Profile, share: float, note: Callable[[str, str], None]
-) -> None:
+def test_a_million_damaged_profiles(handmade_profile: Profile, share: float, note: Callable[[str, str], None]) -> None:
     sample = Sample("cpu", 2, "matmul", "aten::mm", (32.0, 84.0), 1.25e-5, 0.0, 0.02, 11)
     content = encode(replace(handmade_profile, samples=(sample, sample)))
     process, inputs, outcome = psutil.Process(), max(int(INPUTS * share), 10_000), Outcome()

@@ -46,8 +46,12 @@ def test_regions_for_cuda_count_on_cuda_alone() -> None:
     on_cuda = traced.on("cuda")
     assert on_cuda is traced.on("cuda:1")
     assert products(on_cuda) == {
-        "outside": "float32", "inside": "bfloat16", "inner": "float16", "off": "float32", "deprecated": "float16",
-    }  # fmt: skip
+        "outside": "float32",
+        "inside": "bfloat16",
+        "inner": "float16",
+        "off": "float32",
+        "deprecated": "float16",
+    }
     gradients = {c.layer: c.inputs[0].dtype for c in on_cuda.calls if c.op == "aten::mm" and c.phase == "backward"}
     assert gradients == products(on_cuda)
     assert "regions of torch.autocast for cuda take effect on cuda only" in on_cuda.notes
@@ -70,9 +74,14 @@ class Follows(nn.Module):
             return self.inside(x)
 
 
-@pytest.mark.parametrize(("enabled", "around", "expected"), [
-    (True, None, "bfloat16"), (False, None, "float32"), (False, torch.bfloat16, "float32"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("enabled", "around", "expected"),
+    [
+        (True, None, "bfloat16"),
+        (False, None, "float32"),
+        (False, torch.bfloat16, "float32"),
+    ],
+)
 def test_a_region_named_after_the_tensors_counts_everywhere(enabled: bool, around: Any, expected: str) -> None:
     traced = trace(make_workload(Follows(enabled), (3, 4), autocast=around))
     assert traced.others == {}

@@ -77,10 +77,16 @@ def test_the_result_comes_back_and_nothing_else(no_children: None) -> None:
     assert held == []
 
 
-@pytest.mark.parametrize(("end", "said"), [
-    (abort, "SIGABRT"), (leave, "exit code 3"), (read_nowhere, "SIGSEGV"), (exit_python, "SystemExit: 4"),
-    (hog, "memory"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (abort, "SIGABRT"),
+        (leave, "exit code 3"),
+        (read_nowhere, "SIGSEGV"),
+        (exit_python, "SystemExit: 4"),
+        (hog, "memory"),
+    ],
+)
 def test_a_child_that_ends_is_an_error_that_says_how(end: Callable[[], Any], said: str, no_children: None) -> None:
     with pytest.raises(TraceError, match=said):
         child.call(end)
@@ -123,9 +129,7 @@ def test_a_step_that_waits_for_a_thread_of_its_own_runs_once(no_children: None, 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_memory_of_the_parent_that_a_child_writes_to_counts(
-    no_children: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_of_the_parent_that_a_child_writes_to_counts(no_children: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its pages are copied then, without one allocation."""
     weights = torch.ones(64 * 2**20)
     monkeypatch.setattr(machine, "memory", lambda device: (64 * 2**20, 2**34))
@@ -427,9 +431,10 @@ def test_where_no_process_can_be_forked_models_are_traced_on_copies(
 
 
 @pytest.mark.timeout(280)
-@pytest.mark.parametrize(("where", "count"), [
-    ("kernel", "12"), *(pytest.param(where, "200", marks=pytest.mark.soak) for where in ("kernel", "ray"))
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [("kernel", "12"), *(pytest.param(where, "200", marks=pytest.mark.soak) for where in ("kernel", "ray"))],
+)
 def test_many_forks_among_threads_workers_kernels_and_tasks(
     where: str, count: str, calibrated: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -438,8 +443,13 @@ def test_many_forks_among_threads_workers_kernels_and_tasks(
     tests = Path(__file__).parents[1]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(tests), os.environ.get("PYTHONPATH")))))
     with ray_apart():
-        done = subprocess.run([sys.executable, str(tests / "forking.py"), where, count], capture_output=True, text=True,
-                              check=False, timeout=270)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, str(tests / "forking.py"), where, count],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=270,
+        )
     assert (done.returncode, done.stdout.split()[-1:]) == (0, [count]), done.stdout + done.stderr
 
 
@@ -483,10 +493,11 @@ def test_what_stands_for_symbolic_sizes_answers_all_that_this_torchs_kernels_ask
     files = [package / "_meta_registrations.py", *(file for folder in folders for file in folder.rglob("*.py"))]
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
     asked = {
-        alias.name for node in nodes
+        alias.name
+        for node in nodes
         if isinstance(node, ast.ImportFrom) and node.module == "torch.fx.experimental.symbolic_shapes"
         for alias in node.names
-    }  # fmt: skip
+    }
     of_symbols = {"constrain_range", "_constrain_range_for_size"}  # by ops of symbols alone
     assert len(asked) > 5
     assert asked - of_symbols <= isolation.SIZES_ARE_NUMBERS.keys()

@@ -37,8 +37,9 @@ def test_rms_norm_is_one_kernel_on_cuda() -> None:
     assert "aten::rsqrt" in {c.op for c in traced.calls}
     on_cuda = traced.on("cuda")
     assert list(norms(on_cuda)) == [
-        ("aten::_fused_rms_norm", "forward"), ("aten::_fused_rms_norm_backward", "backward"),
-    ]  # fmt: skip
+        ("aten::_fused_rms_norm", "forward"),
+        ("aten::_fused_rms_norm_backward", "backward"),
+    ]
     assert "aten::rsqrt" not in {c.op for c in on_cuda.calls}
     forward, backward = (c for c in on_cuda.calls if "rms_norm" in c.op)
     assert [t.shape for t in forward.inputs] == [(3, 8), (8,)]

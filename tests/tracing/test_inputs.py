@@ -141,8 +141,9 @@ def test_draws_of_python_and_numpy_are_noted_and_leave_their_generators(mode: st
     before, python = picture(model), random.getstate()
     traced = trace(make_workload(model, (6, 4), mode=mode))
     assert [note.partition(":")[0] for note in traced.notes if "draws" in note] == [
-        "the step draws random numbers of Python", "the step draws random numbers of numpy",
-    ]  # fmt: skip
+        "the step draws random numbers of Python",
+        "the step draws random numbers of numpy",
+    ]
     assert random.getstate() == python
     assert same(before, picture(model))
     assert torch.equal(model.history, torch.zeros(3))

@@ -86,6 +86,9 @@ def test_a_copy_that_the_step_makes_of_a_layer_is_that_layer() -> None:
     found = trace(make_workload(Copies(), (3, 4), mode="infer"))
     ran = [(call.op, call.layer) for call in found.calls if call.op in ("aten::addmm", "aten::relu")]
     assert ran == [
-        ("aten::addmm", "layer"), ("aten::addmm", "layer"), ("aten::relu", ""), ("aten::addmm", "last"),
-    ]  # fmt: skip
+        ("aten::addmm", "layer"),
+        ("aten::addmm", "layer"),
+        ("aten::relu", ""),
+        ("aten::addmm", "last"),
+    ]
     assert found.module_calls == 4

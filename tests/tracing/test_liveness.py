@@ -59,9 +59,16 @@ def test_an_mlp_by_hand() -> None:
 def test_peak_is_that_of_a_real_step(mode: str) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 16, 3), nn.GELU(),
-        nn.Flatten(), nn.Linear(16 * 36, 10), nn.LogSoftmax(1),
-    ).train(mode == "train")  # fmt: skip
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 16, 3),
+        nn.GELU(),
+        nn.Flatten(),
+        nn.Linear(16 * 36, 10),
+        nn.LogSoftmax(1),
+    ).train(mode == "train")
     predicted = trace(make_workload(model, (32, 3, 16, 16), mode=mode)).peak_activation_bytes
     data = torch.randn(32, 3, 16, 16)
     with Measured() as measured, torch.set_grad_enabled(mode == "train"):

@@ -57,9 +57,17 @@ MODELS = {
     "mlp": (lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3), nn.Tanh()), (16, 4)),
     "cnn": (
         lambda: nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2),
-            nn.Conv2d(8, 6, 3, stride=2), nn.GroupNorm(2, 6), nn.SiLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-            nn.Linear(6, 5), nn.LogSoftmax(1),
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 6, 3, stride=2),
+            nn.GroupNorm(2, 6),
+            nn.SiLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(6, 5),
+            nn.LogSoftmax(1),
         ),
         (4, 3, 16, 16),
     ),
@@ -77,7 +85,7 @@ MODELS = {
         lambda: Iterated(nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 3)), 4, 2, stacked=False, clocked=True),
         (5, 3),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MODELS)

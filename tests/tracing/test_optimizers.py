@@ -37,12 +37,21 @@ def test_names_and_instances_agree(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("Adam", {}), ("Adam", {"amsgrad": True}), ("AdamW", {}), ("SGD", {}), ("SGD", {"momentum": 0.9}),
+        ("Adam", {}),
+        ("Adam", {"amsgrad": True}),
+        ("AdamW", {}),
+        ("SGD", {}),
+        ("SGD", {"momentum": 0.9}),
         ("RMSprop", {}),
-        ("RMSprop", {"momentum": 0.9, "centered": True}), ("Adagrad", {}), ("Adamax", {}), ("NAdam", {}), ("RAdam", {}),
-        ("Adadelta", {}), ("Rprop", {}),
+        ("RMSprop", {"momentum": 0.9, "centered": True}),
+        ("Adagrad", {}),
+        ("Adamax", {}),
+        ("NAdam", {}),
+        ("RAdam", {}),
+        ("Adadelta", {}),
+        ("Rprop", {}),
     ],
-)  # fmt: skip
+)
 def test_state_bytes_are_those_of_the_real_optimizer(name: str, settings: dict[str, Any]) -> None:
     model = nn.Linear(30, 20)
     optimizer = getattr(torch.optim, name)(model.parameters(), **settings)
@@ -121,11 +130,16 @@ def test_a_form_is_traced_as_the_cpu_runs_it(name: str, form: str) -> None:
         assert ops == whole
 
 
-@pytest.mark.parametrize(("name", "settings", "op"), [
-    ("SGD", {"momentum": 0.9}, "mul_"), ("SGD", {"momentum": 0.9, "nesterov": True}, "add"),
-    ("SGD", {"weight_decay": 0.1}, "add"), ("Adam", {"amsgrad": True}, "maximum"),
-    ("RMSprop", {"centered": True}, "lerp_"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "settings", "op"),
+    [
+        ("SGD", {"momentum": 0.9}, "mul_"),
+        ("SGD", {"momentum": 0.9, "nesterov": True}, "add"),
+        ("SGD", {"weight_decay": 0.1}, "add"),
+        ("Adam", {"amsgrad": True}, "maximum"),
+        ("RMSprop", {"centered": True}, "lerp_"),
+    ],
+)
 def test_what_settings_add_is_in_the_update(name: str, settings: dict[str, Any], op: str) -> None:
     model = nn.Linear(4, 2)
     found = traced_with(getattr(torch.optim, name)(model.parameters(), lr=0.1, **settings), model)

@@ -52,9 +52,15 @@ def without_the_look(traced: Trace) -> Trace:
 
 def mixed() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(8 * 64, 5), nn.Mish(), nn.LogSoftmax(1),
-    )  # fmt: skip
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(8 * 64, 5),
+        nn.Mish(),
+        nn.LogSoftmax(1),
+    )
 
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], Any, dict[str, Any]]] = {

@@ -22,8 +22,11 @@ PLAIN = (None, [1], [0], [1], False, [0], 1)
 BACK = ([4], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False])
 
 FORMULA_CASES: list[tuple[Any, tuple[Any, ...]]] = [
-    *[(A.native_batch_norm.default, (image, C, C, C, C, training, 0.1, 1e-5))
-      for image in (IMAGE, LAST) for training in (True, False)],
+    *[
+        (A.native_batch_norm.default, (image, C, C, C, C, training, 0.1, 1e-5))
+        for image in (IMAGE, LAST)
+        for training in (True, False)
+    ],
     *[(A.native_batch_norm_backward.default, (image, image, *STATS, True, 1e-5, MASK)) for image in (IMAGE, LAST)],
     *[(A.convolution.default, (image, *KERNEL)) for image in (IMAGE, LAST)],
     (A.convolution.default, (IMAGE[:, :, 0].contiguous(), torch.randn(4, 6, 3), *PLAIN)),

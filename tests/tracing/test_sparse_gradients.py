@@ -45,9 +45,10 @@ def test_a_sparse_gradient_is_its_rows(kind: Any, reads: bool) -> None:
 def test_it_takes_no_memory_of_the_tables_size_and_its_state_does() -> None:
     model = nn.Sequential(nn.Embedding(ROWS, WIDTH, sparse=True), nn.Flatten())
     found = trace(
-        make_workload(model, batch=torch.zeros(PICKED, 1, dtype=torch.int64),
-                      optimizer=torch.optim.SparseAdam(model.parameters()))
-    )  # fmt: skip
+        make_workload(
+            model, batch=torch.zeros(PICKED, 1, dtype=torch.int64), optimizer=torch.optim.SparseAdam(model.parameters())
+        )
+    )
     table = ROWS * WIDTH * 4
     assert found.sparse_gradients == (0,)
     assert found.optimizer_state_bytes == pytest.approx(2 * table, rel=0.01)

@@ -47,8 +47,18 @@ def test_a_step_like_the_models_own_is_traced_like_it() -> None:
 
     traced = traced_untouched(step, (16, 4), model, optimizer)
     own = trace(make_workload(model, (16, 4), mode="train", optimizer=optimizer))
-    for name in ("parameters", "buffers", "batch", "module_calls", "autograd_nodes", "syncs", "optimizer", "mode",
-                 "optimizer_state_bytes", "peak_activation_bytes"):  # fmt: skip
+    for name in (
+        "parameters",
+        "buffers",
+        "batch",
+        "module_calls",
+        "autograd_nodes",
+        "syncs",
+        "optimizer",
+        "mode",
+        "optimizer_state_bytes",
+        "peak_activation_bytes",
+    ):
         assert getattr(traced, name) == getattr(own, name), name
     # The function does not say where its loss begins.
     plain = [(c.op, c.inputs, c.outputs, c.args, c.layer) for c in traced.calls]

@@ -70,8 +70,9 @@ def test_everything_is_as_before(fails: bool, reads: bool) -> None:
         assert traced.calls
         assert traced.real == reads
         assert [note.rpartition(":")[0] for note in traced.notes if "draws" in note] == [
-            "the step draws random numbers of Python", "the step draws random numbers of numpy",
-        ]  # fmt: skip
+            "the step draws random numbers of Python",
+            "the step draws random numbers of numpy",
+        ]
     after = picture_of(model)
     assert {k for k in before if not same(before[k], after[k])} == set()
     assert seen == []

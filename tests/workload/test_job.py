@@ -27,26 +27,32 @@ def test_a_part_is_a_workload_that_repeats() -> None:
     assert changed.repeats == 3
 
 
-@pytest.mark.parametrize(("arguments", "error", "message"), [
-    ({"count": 0}, ValueError, "count must be above 0"),
-    ({"count": float("inf")}, ValueError, "count must be above 0 and finite"),
-    ({"count": "3"}, TypeError, "count must be a number above 0, not '3'"),
-    ({"loading": -1.0}, ValueError, "seconds of a loading must be 0 or more"),
-    ({"loading": [1]}, TypeError, r"placer.Loading.of\(loader\) measures a DataLoader"),
-    ({"loop_calls": -1}, ValueError, "loop_calls must be a whole number"),
-    ({"mode": "eval"}, ValueError, "mode must be"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"count": 0}, ValueError, "count must be above 0"),
+        ({"count": float("inf")}, ValueError, "count must be above 0 and finite"),
+        ({"count": "3"}, TypeError, "count must be a number above 0, not '3'"),
+        ({"loading": -1.0}, ValueError, "seconds of a loading must be 0 or more"),
+        ({"loading": [1]}, TypeError, r"placer.Loading.of\(loader\) measures a DataLoader"),
+        ({"loop_calls": -1}, ValueError, "loop_calls must be a whole number"),
+        ({"mode": "eval"}, ValueError, "mode must be"),
+    ],
+)
 def test_wrong_parts_are_refused(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         part(**arguments)
 
 
-@pytest.mark.parametrize(("parts", "arguments", "error", "message"), [
-    ([], {}, ValueError, "at least one part"),
-    ([part(), part()], {}, ValueError, "two parts of a job are called 'training'"),
-    ([nn.Linear(2, 2)], {}, TypeError, "placer.Part objects, not Linear"),
-    ([part()], {"repeats": 0}, ValueError, "repeats must be at least 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("parts", "arguments", "error", "message"),
+    [
+        ([], {}, ValueError, "at least one part"),
+        ([part(), part()], {}, ValueError, "two parts of a job are called 'training'"),
+        ([nn.Linear(2, 2)], {}, TypeError, "placer.Part objects, not Linear"),
+        ([part()], {"repeats": 0}, ValueError, "repeats must be at least 1"),
+    ],
+)
 def test_wrong_jobs_are_refused(
     parts: list[Any], arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
@@ -72,9 +78,9 @@ class Epoch:
         return self.begin()
 
 
-@pytest.mark.parametrize(("lengths", "limit", "mean", "count"), [
-    ((9.0, 5.0, 1.0, 2.0, 3.0), 99.0, 2.0, 5), ((3.0,) * 50, 10.0, 3.0, 4)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lengths", "limit", "mean", "count"), [((9.0, 5.0, 1.0, 2.0, 3.0), 99.0, 2.0, 5), ((3.0,) * 50, 10.0, 3.0, 4)]
+)
 def test_the_mean_of_the_batches_counts_without_the_first_ones_until_the_time_is_over(
     lengths: tuple[float, ...], limit: float, mean: float, count: int
 ) -> None:
@@ -96,9 +102,10 @@ def test_random_numbers_and_workers_that_stay_are_as_without_it() -> None:
         data = TensorDataset(torch.arange(32.0))
         sampler = RandomSampler(data, generator=torch.Generator().manual_seed(5))
         loaders = [
-            DataLoader(data, sampler=sampler), DataLoader(data, shuffle=True, num_workers=1, persistent_workers=True),
+            DataLoader(data, sampler=sampler),
+            DataLoader(data, shuffle=True, num_workers=1, persistent_workers=True),
             DataLoader(data, shuffle=True, generator=torch.Generator().manual_seed(5)),
-        ]  # fmt: skip
+        ]
         if measure:
             for loader in loaders:
                 Loading.of(loader, batches=3)

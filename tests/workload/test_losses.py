@@ -15,21 +15,27 @@ from placer.workload import make_workload, parse_loss
 from placer.workload.losses import classes, functions, usual_target
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ("crossentropy", "unknown loss 'crossentropy'; the closest names are cross_entropy"),
-    ("ctc_loss", "unknown loss 'ctc_loss'"),
-    ("zzz", "unknown loss 'zzz'; a loss is a name in torch.nn.functional"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("crossentropy", "unknown loss 'crossentropy'; the closest names are cross_entropy"),
+        ("ctc_loss", "unknown loss 'ctc_loss'"),
+        ("zzz", "unknown loss 'zzz'; a loss is a name in torch.nn.functional"),
+    ],
+)
 def test_unknown_names(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         parse_loss(text)
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ("missing.py:loss", "there is no file missing.py; a loss is"),
-    ("torch.nn:functional", "is a module, which cannot be called"),
-    ("torch.nn:NLLLoss(nothing=1)", "unexpected keyword argument 'nothing'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("missing.py:loss", "there is no file missing.py; a loss is"),
+        ("torch.nn:functional", "is a module, which cannot be called"),
+        ("torch.nn:NLLLoss(nothing=1)", "unexpected keyword argument 'nothing'"),
+    ],
+)
 def test_what_cannot_be_imported_or_called(text: str, says: str) -> None:
     with pytest.raises(TargetError) as caught:
         parse_loss(text)
@@ -71,9 +77,13 @@ class Reading(nn.Module):
         return out * 2 if out.mean().item() > 1e9 else out
 
 
-@pytest.mark.parametrize(("name", "real"), [
-    *((name, False) for name in classes()), *((name, real) for name in functions() for real in (False, True)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "real"),
+    [
+        *((name, False) for name in classes()),
+        *((name, real) for name in functions() for real in (False, True)),
+    ],
+)
 def test_every_loss_of_torch_traces_and_runs(name: str, real: bool) -> None:
     loss = parse_loss(name)
     model = Reading() if real else nn.Linear(6, 3)

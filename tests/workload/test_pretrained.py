@@ -57,9 +57,7 @@ def saved(folder: Path, config: str, architecture: str | None, **fields: Any) ->
 
 def workload(target: str, train: bool, shape: tuple[int, ...] | None = None) -> Workload:
     found = load_target(target)
-    step = make_workload(
-        found.model, batch=example(found.model, train, shape), mode="train" if train else "infer"
-    )
+    step = make_workload(found.model, batch=example(found.model, train, shape), mode="train" if train else "infer")
     return replace(step, draw=found.draw)
 
 
@@ -194,22 +192,25 @@ def test_a_server_that_never_answers_is_asked_once(monkeypatch: pytest.MonkeyPat
             server.accept()
 
 
-@pytest.mark.parametrize(("name", "says"), [
-    ("no/such-model", "its config.json is not in the cache of Hugging Face, and huggingface.co has no such model"),
-    ("a/b/c", "hf:a/b/c"),
-    ("", "there is no folder"),
-    ("./missing", "there is no folder './missing'; name one with a config.json, or a model: hf:gpt2"),
-    ("/missing/config.json", "there is no folder '/missing/config.json'"),
-    ("{}/empty", "there is no config.json in that folder; config.save_pretrained writes it"),
-    ("{}/damaged", "damaged: transformers does not read its config.json: "),
-    ("{}/unknown", "transformers does not read its configuration"),
-    ("{}/newer", "is a NoSuchModel, which transformers"),
-    ("{}/wrong", "cannot be built: "),
-    ("{}/BertTokenizer", "its architecture is BertTokenizer, which is no model: name a class like BertForMaskedLM"),
-    ("{}/pipeline", "its architecture is pipeline, which is no model"),
-    ("{}/models", "its architecture is models, which is no model"),
-    ("{}/__version__", "its architecture is __version__, which is no model"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("no/such-model", "its config.json is not in the cache of Hugging Face, and huggingface.co has no such model"),
+        ("a/b/c", "hf:a/b/c"),
+        ("", "there is no folder"),
+        ("./missing", "there is no folder './missing'; name one with a config.json, or a model: hf:gpt2"),
+        ("/missing/config.json", "there is no folder '/missing/config.json'"),
+        ("{}/empty", "there is no config.json in that folder; config.save_pretrained writes it"),
+        ("{}/damaged", "damaged: transformers does not read its config.json: "),
+        ("{}/unknown", "transformers does not read its configuration"),
+        ("{}/newer", "is a NoSuchModel, which transformers"),
+        ("{}/wrong", "cannot be built: "),
+        ("{}/BertTokenizer", "its architecture is BertTokenizer, which is no model: name a class like BertForMaskedLM"),
+        ("{}/pipeline", "its architecture is pipeline, which is no model"),
+        ("{}/models", "its architecture is models, which is no model"),
+        ("{}/__version__", "its architecture is __version__, which is no model"),
+    ],
+)
 def test_errors_are_one_line(tmp_path: Path, name: str, says: str) -> None:
     files = {
         "damaged": "{", "unknown": '{"model_type": "no_such_type"}',

@@ -113,23 +113,26 @@ BROKEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("target", "says", "source"), [
-    ("nets_for_test", "names no attribute", ""),
-    ("nets_for_test.py", "names no attribute", ""),
-    (":instance", "names no attribute", ""),
-    ("nets_for_test:", "names no attribute", ""),
-    ("missing.py:net", "there is no file missing.py", ""),
-    ("./:net", "there is no file", ""),
-    ("no_such_package.models:net", "there is no module 'no_such_package.models'", ""),
-    ("..:net", "there is no module", ""),
-    ("nets_for_test.py:nothing", "has no attribute 'nothing' (it has: ", ""),
-    ("nets_for_test.py:Wide", "needs other arguments (missing a required argument: 'width')", ""),
-    ("nets_for_test.py:wants", "needs other arguments", ""),
-    ("nets_for_test.py:broken", "raised RuntimeError: first line", ""),
-    ("nets_for_test.py:other", "returned a int, not an nn.Module", ""),
-    ("nets_for_test.py:number", "is a int, not an nn.Module", ""),
-    *((f"bad_for_test{end}:net", says, source) for source, says in BROKEN.items() for end in ("", ".py")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("target", "says", "source"),
+    [
+        ("nets_for_test", "names no attribute", ""),
+        ("nets_for_test.py", "names no attribute", ""),
+        (":instance", "names no attribute", ""),
+        ("nets_for_test:", "names no attribute", ""),
+        ("missing.py:net", "there is no file missing.py", ""),
+        ("./:net", "there is no file", ""),
+        ("no_such_package.models:net", "there is no module 'no_such_package.models'", ""),
+        ("..:net", "there is no module", ""),
+        ("nets_for_test.py:nothing", "has no attribute 'nothing' (it has: ", ""),
+        ("nets_for_test.py:Wide", "needs other arguments (missing a required argument: 'width')", ""),
+        ("nets_for_test.py:wants", "needs other arguments", ""),
+        ("nets_for_test.py:broken", "raised RuntimeError: first line", ""),
+        ("nets_for_test.py:other", "returned a int, not an nn.Module", ""),
+        ("nets_for_test.py:number", "is a int, not an nn.Module", ""),
+        *((f"bad_for_test{end}:net", says, source) for source, says in BROKEN.items() for end in ("", ".py")),
+    ],
+)
 def test_errors_are_one_line_with_the_reason(folder: Path, target: str, says: str, source: str) -> None:
     (folder / "bad_for_test.py").write_text(source)
     with pytest.raises(TargetError) as caught:
@@ -138,14 +141,17 @@ def test_errors_are_one_line_with_the_reason(folder: Path, target: str, says: st
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("written", "shape", "bias"), [
-    ("wants(7)", (2, 7), True),
-    ("wants(width=7, bias=False)", (2, 7), False),
-    ("wants(3, sizes=(1, -0x2, 4))", (5, 3), True),
-    ("build({'a:b': 5})", (1, 5), True),
-    ("Wide(width=3)", None, None),
-    ("factory()", (2, 7), True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("written", "shape", "bias"),
+    [
+        ("wants(7)", (2, 7), True),
+        ("wants(width=7, bias=False)", (2, 7), False),
+        ("wants(3, sizes=(1, -0x2, 4))", (5, 3), True),
+        ("build({'a:b': 5})", (1, 5), True),
+        ("Wide(width=3)", None, None),
+        ("factory()", (2, 7), True),
+    ],
+)
 @pytest.mark.parametrize("source", ["nets_for_test", "{}/nets_for_test.py", "{}/in (brackets)/nets_for_test.py"])
 def test_a_factory_takes_the_literals_behind_its_name(
     folder: Path, written: str, shape: tuple[int, ...] | None, bias: bool | None, source: str
@@ -162,21 +168,24 @@ def test_a_factory_takes_the_literals_behind_its_name(
         assert (tuple(made.weight.shape), made.bias is not None) == (shape, bias)
 
 
-@pytest.mark.parametrize(("written", "says"), [
-    ("wants(width=size)", "size is no Python literal"),
-    ("wants(__import__('os').getcwd())", "__import__('os').getcwd() is no Python literal"),
-    ("wants(*(1, 2))", "*(1, 2) is no Python literal"),
-    ("wants(**{'width': 2})", "each argument once"),
-    ("wants(width=1, width=2)", "each argument once"),
-    ("wants(1)(2)", "are not arguments of one call"),
-    ("wants(1,, 2)", "are not arguments of one call"),
-    ("wants(1), wants(2)", "are not arguments of one call"),
-    ("wants(1", "opens a bracket that does not close"),
-    ("wants(3, widht=3)", "'widht'); it takes, as literals in brackets behind it: width, bias, sizes"),
-    ("wants('a')", "raised TypeError"),
-    ("instance(3)", "a Linear is there already; name it without brackets"),
-    ("number(3)", "is a int, not an nn.Module"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("wants(width=size)", "size is no Python literal"),
+        ("wants(__import__('os').getcwd())", "__import__('os').getcwd() is no Python literal"),
+        ("wants(*(1, 2))", "*(1, 2) is no Python literal"),
+        ("wants(**{'width': 2})", "each argument once"),
+        ("wants(width=1, width=2)", "each argument once"),
+        ("wants(1)(2)", "are not arguments of one call"),
+        ("wants(1,, 2)", "are not arguments of one call"),
+        ("wants(1), wants(2)", "are not arguments of one call"),
+        ("wants(1", "opens a bracket that does not close"),
+        ("wants(3, widht=3)", "'widht'); it takes, as literals in brackets behind it: width, bias, sizes"),
+        ("wants('a')", "raised TypeError"),
+        ("instance(3)", "a Linear is there already; name it without brackets"),
+        ("number(3)", "is a int, not an nn.Module"),
+    ],
+)
 def test_what_is_no_call_with_literals_is_one_line(folder: Path, written: str, says: str) -> None:
     with pytest.raises(TargetError) as caught:
         load_target(f"nets_for_test.py:{written}")
@@ -225,13 +234,17 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize(("builder", "size"), [
-    ("known", (3, 48, 48)), ("known(channels=2)", (3, 48, 48)), ("configured", (1, 28, 28)),
-    ("other", None), ("segmenting", None),
-])  # fmt: skip
-def test_the_batch_is_what_published_weights_take(
-    package: str, builder: str, size: tuple[int, ...] | None
-) -> None:
+@pytest.mark.parametrize(
+    ("builder", "size"),
+    [
+        ("known", (3, 48, 48)),
+        ("known(channels=2)", (3, 48, 48)),
+        ("configured", (1, 28, 28)),
+        ("other", None),
+        ("segmenting", None),
+    ],
+)
+def test_the_batch_is_what_published_weights_take(package: str, builder: str, size: tuple[int, ...] | None) -> None:
     found = load_target(f"{package}:{builder}")
     assert [tuple(tensor.shape) for tensor in found.args] == ([] if size is None else [(IMAGES, *size)])
     assert found.assumed == (size is not None)
@@ -243,10 +256,14 @@ def test_no_weights_of_a_backbone_are_fetched(package: str) -> None:
     assert sys.modules[package].fetched == [None, "MINE"]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("text", "size"), [
-    ("torchvision.models:resnet18", 224), ("torchvision.models:inception_v3(init_weights=False)", 299),
-    ("torchvision.models.segmentation:fcn_resnet50", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("torchvision.models:resnet18", 224),
+        ("torchvision.models:inception_v3(init_weights=False)", 299),
+        ("torchvision.models.segmentation:fcn_resnet50", None),
+    ],
+)
 def test_torchvision(text: str, size: int | None) -> None:
     """Without the network: nothing is downloaded."""
     if find_spec("torchvision") is None:
@@ -308,8 +325,9 @@ def test_an_exported_program_comes_with_its_inputs(handmade_profile: Profile, tm
     assert [tensor.shape for tensor in found.args] == [(8, 84)]
     assert (loaded.training, loaded(*found.args).shape) == (False, (8, 1))
     for options, inputs, mode in (
-        ((), "8×84 float32", "infer"), (("--batch", "512,84", "--mode", "train"), "512×84 float32", "train")
-    ):  # fmt: skip
+        ((), "8×84 float32", "infer"),
+        (("--batch", "512,84", "--mode", "train"), "512×84 float32", "train"),
+    ):
         arguments = ["explain", str(path), "--profile", str(known), "--format", "json", *options]
         result = CliRunner().invoke(main, arguments, prog_name="placer")
         assert result.exit_code == 0, result.output

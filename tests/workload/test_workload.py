@@ -34,9 +34,15 @@ def test_example_forms() -> None:
         assert make_workload(MODEL, batch=whole).args == (whole,)
 
 
-@pytest.mark.parametrize(("training", "mode", "expected"), [
-    (True, None, "train"), (False, None, "infer"), (True, "infer", "infer"), (False, "train", "train"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("training", "mode", "expected"),
+    [
+        (True, None, "train"),
+        (False, None, "infer"),
+        (True, "infer", "infer"),
+        (False, "train", "train"),
+    ],
+)
 def test_mode_none_reads_the_model(training: bool, mode: str | None, expected: str) -> None:
     assert make_workload(nn.Linear(8, 2).train(training), (1, 8), mode=mode).mode == expected
 
@@ -52,10 +58,16 @@ def test_optimizer_defaults_to_adam_in_training_and_is_left_out_of_inference() -
     assert not {"optimizer", "lbfgs", "sparseadam"} & set(optimizer_classes())
 
 
-@pytest.mark.parametrize(("given", "kept"), [
-    (None, None), (False, None), (True, torch.bfloat16), (torch.bfloat16, torch.bfloat16),
-    (torch.float16, torch.float16),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (None, None),
+        (False, None),
+        (True, torch.bfloat16),
+        (torch.bfloat16, torch.bfloat16),
+        (torch.float16, torch.float16),
+    ],
+)
 def test_autocast(given: Any, kept: Any) -> None:
     assert make_workload(MODEL, (1, 8), autocast=given).autocast is kept
 
@@ -78,42 +90,63 @@ def test_step_functions() -> None:
 # A wrong argument raises at once, saying what was given and what is accepted.
 
 SHAPES: list[tuple[Any, type[Exception], str]] = [
-    (32, TypeError, "shape like (32, 84)"), ("32,8", TypeError, "'32,8'"), ((), ValueError, "batch is missing"),
-    ((32, -1), ValueError, "not -1"), ((32, 8.0), TypeError, "not 8.0"), ((True, 8), TypeError, "not True"),
-    ((32, None), TypeError, "not None"), ([(32, 8), 4], TypeError, "mixes sizes and shapes"),
-    ([(32, "8")], TypeError, "'8'"), ({"x": 3}, TypeError, "a nest of tensors, not dict"),
-    ((2**40, 2**40), ValueError, "larger than any tensor"), (None, ValueError, "batch is missing"),
+    (32, TypeError, "shape like (32, 84)"),
+    ("32,8", TypeError, "'32,8'"),
+    ((), ValueError, "batch is missing"),
+    ((32, -1), ValueError, "not -1"),
+    ((32, 8.0), TypeError, "not 8.0"),
+    ((True, 8), TypeError, "not True"),
+    ((32, None), TypeError, "not None"),
+    ([(32, 8), 4], TypeError, "mixes sizes and shapes"),
+    ([(32, "8")], TypeError, "'8'"),
+    ({"x": 3}, TypeError, "a nest of tensors, not dict"),
+    ((2**40, 2**40), ValueError, "larger than any tensor"),
+    (None, ValueError, "batch is missing"),
     (np.ones((2, 8)), TypeError, "not numpy.ndarray; torch.from_numpy makes tensors of arrays"),
-]  # fmt: skip
+]
 ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"mode": "training"}, ValueError, "'train' or 'infer', not 'training'"), ({"mode": 1}, ValueError, "not 1"),
-    ({"mode": []}, ValueError, "not []"), ({"steps": 0}, ValueError, "at least 1"),
-    ({"steps": -5}, ValueError, "not -5"), ({"steps": 1.0}, TypeError, "not 1.0"),
-    ({"steps": True}, TypeError, "not True"), ({"steps": 2**54}, ValueError, "at most"),
-    ({"data": "gpu"}, ValueError, "'host' or 'pinned' or 'device', not 'gpu'"), ({"data": {}}, ValueError, "not {}"),
+    ({"mode": "training"}, ValueError, "'train' or 'infer', not 'training'"),
+    ({"mode": 1}, ValueError, "not 1"),
+    ({"mode": []}, ValueError, "not []"),
+    ({"steps": 0}, ValueError, "at least 1"),
+    ({"steps": -5}, ValueError, "not -5"),
+    ({"steps": 1.0}, TypeError, "not 1.0"),
+    ({"steps": True}, TypeError, "not True"),
+    ({"steps": 2**54}, ValueError, "at most"),
+    ({"data": "gpu"}, ValueError, "'host' or 'pinned' or 'device', not 'gpu'"),
+    ({"data": {}}, ValueError, "not {}"),
     ({"outputs": "cpu"}, ValueError, "'host' or 'device', not 'cpu'"),
     ({"autocast": torch.float32}, ValueError, "torch.bfloat16 or torch.float16"),
-    ({"autocast": "bf16"}, TypeError, "not 'bf16'"), ({"autocast": 0}, TypeError, "not 0"),
+    ({"autocast": "bf16"}, TypeError, "not 'bf16'"),
+    ({"autocast": 0}, TypeError, "not 0"),
     ({"optimizer": "adamn"}, ValueError, "unknown optimizer 'adamn'"),
-    ({"optimizer": torch.optim.Adam}, TypeError, "not the class Adam"), ({"optimizer": 3}, TypeError, "not int"),
-    ({"loss": "mse"}, TypeError, "not str"), ({"modules": nn.Linear(1, 1)}, ValueError, "is for a step function"),
+    ({"optimizer": torch.optim.Adam}, TypeError, "not the class Adam"),
+    ({"optimizer": 3}, TypeError, "not int"),
+    ({"loss": "mse"}, TypeError, "not str"),
+    ({"modules": nn.Linear(1, 1)}, ValueError, "is for a step function"),
     ({"target": torch.ones(1, 2)}, ValueError, "give loss= too"),
     ({"loss": nn.CrossEntropyLoss()}, ValueError, "give target="),
     ({"loss": lambda output: output.sum(), "target": (1, 2)}, ValueError, "leave target out"),
     ({"loss": nn.functional.mse_loss, "target": "labels"}, TypeError, "target must be a shape like (32, 84)"),
 ]
 MODELS: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
-    (nn.Linear, {}, TypeError, "not the class Linear"), (3, {}, TypeError, "not int"),
-    (print, {"modules": "model"}, TypeError, "not str"), (print, {"modules": [3]}, TypeError, "not int"),
+    (nn.Linear, {}, TypeError, "not the class Linear"),
+    (3, {}, TypeError, "not int"),
+    (print, {"modules": "model"}, TypeError, "not str"),
+    (print, {"modules": [3]}, TypeError, "not int"),
     (print, {"modules": MODEL, "optimizer": "adam"}, ValueError, "its own optimizer"),
     (print, {"modules": MODEL, "loss": torch.sum}, ValueError, "its own loss"),
 ]
 
 
-@pytest.mark.parametrize(("model", "arguments", "error", "says"), [
-    *((MODEL, {"batch": shape}, error, says) for shape, error, says in SHAPES),
-    *((MODEL, {"batch": (1, 8), **arguments}, error, says) for arguments, error, says in ARGUMENTS), *MODELS,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "arguments", "error", "says"),
+    [
+        *((MODEL, {"batch": shape}, error, says) for shape, error, says in SHAPES),
+        *((MODEL, {"batch": (1, 8), **arguments}, error, says) for arguments, error, says in ARGUMENTS),
+        *MODELS,
+    ],
+)
 def test_wrong_arguments(model: Any, arguments: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=re.escape(says)):
         make_workload(model, **arguments)

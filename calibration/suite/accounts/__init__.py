@@ -27,6 +27,7 @@ SIDES: tuple[Side, ...] = ("cpu", "gpu")
 #: read; else the loss that is trained, of the network with targets (the last input), of its output, or its own.
 End = Literal["output", "stays", "waited", "cross entropy", "mse", "classes", "tokens", "zeros", "own"]
 
+
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The CPU of an account: a name that the catalog finds, and the physical cores that one process uses.
 
@@ -82,9 +83,15 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"opt
                 self.network, network, batch=inputs, count=self.count, mode="infer", data=self.data, outputs=outputs
             )
         return Part(
-            self.network, network, batch=inputs, count=self.count, mode="train", optimizer=self.optimizer,
-            data=self.data, loss=Reads(loss) if self.reads else loss,
-        )  # fmt: skip
+            self.network,
+            network,
+            batch=inputs,
+            count=self.count,
+            mode="train",
+            optimizer=self.optimizer,
+            data=self.data,
+            loss=Reads(loss) if self.reads else loss,
+        )
 
 
 class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -246,9 +246,16 @@ def vgg(repeats: list[int]) -> nn.Sequential:
             channels = width
         layers.append(nn.MaxPool2d(2))
     return nn.Sequential(
-        *layers, nn.Flatten(), nn.Linear(512 * 7 * 7, 4096), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, 4096),
-        nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, 1000),
-    )  # fmt: skip
+        *layers,
+        nn.Flatten(),
+        nn.Linear(512 * 7 * 7, 4096),
+        nn.ReLU(inplace=True),
+        nn.Dropout(),
+        nn.Linear(4096, 4096),
+        nn.ReLU(inplace=True),
+        nn.Dropout(),
+        nn.Linear(4096, 1000),
+    )
 
 
 class Logits(nn.Module):
@@ -270,9 +277,7 @@ def residual(depths: list[int], widths: list[int], layer: str, early: bool = Fal
 def mobilenet(version: int) -> nn.Module:
     """MobileNet of 1000 classes, version 1 or 2."""
     name = f"MobileNetV{version}"
-    return Logits(of_transformers(
-        f"{name}ForImageClassification", f"{name}Config", tf_padding=False, num_labels=1000
-    ))  # fmt: skip
+    return Logits(of_transformers(f"{name}ForImageClassification", f"{name}Config", tf_padding=False, num_labels=1000))
 
 
 def bert() -> nn.Module:
@@ -445,17 +450,41 @@ def _on_meta(build: Callable[..., nn.Module], **options: Any) -> nn.Module:
 
 #: A network by name, or a function where a step is one operator.
 NETWORKS: dict[str, Callable[..., Callable[..., Any]]] = {
-    "product": lambda: torch.matmul, "sum": lambda: torch.sum,
-    "add to itself": lambda: Operator(_add_to_itself), "draw two": lambda: Operator(_draw_two),
-    "draw labelled": lambda: Operator(_draw_labelled), "load rows": lambda: Operator(_load_rows),
+    "product": lambda: torch.matmul,
+    "sum": lambda: torch.sum,
+    "add to itself": lambda: Operator(_add_to_itself),
+    "draw two": lambda: Operator(_draw_two),
+    "draw labelled": lambda: Operator(_draw_labelled),
+    "load rows": lambda: Operator(_load_rows),
     "load images": lambda normalised: Operator(partial(_load_images, normalised)),
-    "perceptron": perceptron, "validated linear": _validated_linear,
-    "blocks": Blocks, "two layers by hand": TwoLayersByHand, "heads": Heads, "wide": wide,
-    "flow": Flow, "rows as sequence": lambda: SequenceModel(nn.RNN, 28, 128, 2, out=10),
-    "language model": LanguageModel, "iterated": Iterated, "next value": NextValue, "scanned LSTM": ScannedLSTM,
-    "cell loop": CellLoop, "LSTM": lambda: nn.LSTM(200, 200), "sentence scorer": SentenceScorer, "liquid": Liquid,
-    "FFTNet": FFTNet, "graph attention": GraphAttention, "graph convolution": GraphConvolution,
-    "message passing": MessagePassing, "act": Act, "learn": Learn, "rainbow": Rainbow, "learn rainbow": LearnRainbow,
-    "convolutions": convolutions, "VGG": partial(_on_meta, vgg), "ResNet": partial(_on_meta, residual),
-    "MobileNet": partial(_on_meta, mobilenet), "BERT": partial(_on_meta, bert), "timm": partial(_on_meta, of_timm),
-}  # fmt: skip
+    "perceptron": perceptron,
+    "validated linear": _validated_linear,
+    "blocks": Blocks,
+    "two layers by hand": TwoLayersByHand,
+    "heads": Heads,
+    "wide": wide,
+    "flow": Flow,
+    "rows as sequence": lambda: SequenceModel(nn.RNN, 28, 128, 2, out=10),
+    "language model": LanguageModel,
+    "iterated": Iterated,
+    "next value": NextValue,
+    "scanned LSTM": ScannedLSTM,
+    "cell loop": CellLoop,
+    "LSTM": lambda: nn.LSTM(200, 200),
+    "sentence scorer": SentenceScorer,
+    "liquid": Liquid,
+    "FFTNet": FFTNet,
+    "graph attention": GraphAttention,
+    "graph convolution": GraphConvolution,
+    "message passing": MessagePassing,
+    "act": Act,
+    "learn": Learn,
+    "rainbow": Rainbow,
+    "learn rainbow": LearnRainbow,
+    "convolutions": convolutions,
+    "VGG": partial(_on_meta, vgg),
+    "ResNet": partial(_on_meta, residual),
+    "MobileNet": partial(_on_meta, mobilenet),
+    "BERT": partial(_on_meta, bert),
+    "timm": partial(_on_meta, of_timm),
+}

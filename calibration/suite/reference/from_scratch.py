@@ -218,9 +218,14 @@ def _supervised(**layers: nn.Module) -> Supervised:
 
 def _small(pooling: type[Function]) -> Supervised:
     return _supervised(
-        conv=convolution(1, 10), relu1=Layer(Rectifier), pool=Layer(pooling, 2), flatten=nn.Flatten(),
-        dense1=dense(10 * 13 * 13, 100), relu2=Layer(Rectifier), dense2=dense(100, 10),
-    )  # fmt: skip
+        conv=convolution(1, 10),
+        relu1=Layer(Rectifier),
+        pool=Layer(pooling, 2),
+        flatten=nn.Flatten(),
+        dense1=dense(10 * 13 * 13, 100),
+        relu2=Layer(Rectifier),
+        dense2=dense(100, 10),
+    )
 
 
 def by_index() -> Supervised:
@@ -236,7 +241,15 @@ def by_mask() -> Supervised:
 def large_by_index() -> Supervised:
     """32 and 64 filters, pooling by index assignment, dropout, 128 units, dropout."""
     return _supervised(
-        conv1=convolution(1, 32), relu1=Layer(Rectifier), conv2=convolution(32, 64), relu2=Layer(Rectifier),
-        pool=Layer(MaxPoolByIndex, 2), dropout1=Dropout(Drop, 0.25), flatten=nn.Flatten(),
-        dense1=dense(64 * 12 * 12, 128), relu3=Layer(Rectifier), dropout2=Dropout(Drop, 0.5), dense2=dense(128, 10),
-    )  # fmt: skip
+        conv1=convolution(1, 32),
+        relu1=Layer(Rectifier),
+        conv2=convolution(32, 64),
+        relu2=Layer(Rectifier),
+        pool=Layer(MaxPoolByIndex, 2),
+        dropout1=Dropout(Drop, 0.25),
+        flatten=nn.Flatten(),
+        dense1=dense(64 * 12 * 12, 128),
+        relu3=Layer(Rectifier),
+        dropout2=Dropout(Drop, 0.5),
+        dense2=dense(128, 10),
+    )

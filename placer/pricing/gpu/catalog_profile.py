@@ -79,9 +79,12 @@ def published_host(sheet: DataSheet, cpu: Device | None) -> tuple[dict[str, floa
         between = apple.USUAL_FRAMEWORK if cpu is None else cpu.framework
         return {**rates, **first_use}, {**{name: between[name] for name in LEARNT if name in between}, **own}
     rates = {
-        "launch_seconds": _IDLE_LAUNCH, "sync_seconds": _SYNC, "issue_seconds": _QUEUED_COPY * pace, **first_use,
+        "launch_seconds": _IDLE_LAUNCH,
+        "sync_seconds": _SYNC,
+        "issue_seconds": _QUEUED_COPY * pace,
+        **first_use,
         **copy_rates(sheet),
-    }  # fmt: skip
+    }
     return rates, {name: pace * seconds for name, seconds in host_framework().items()}
 
 
@@ -121,9 +124,14 @@ def gpu_from_sheet(sheet: DataSheet, host: Device | None) -> Device:
     base = apple.STEP_SIGMA if sheet.vendor == "apple" else _BASE[device_model(sheet.name).provenance]
     doubt = math.hypot(_ANY_HOST, 0.0 if host is None else host.interval.get(HOST_DOUBT, 0.0))
     return Device(
-        device=_DEVICES[sheet.vendor], threads=1, rates={**_rates(sheet), **rates}, families={}, framework=framework,
-        interval={"base": base, "ops": 1.0, HOST_DOUBT: doubt}, gpu=sheet.name,
-    )  # fmt: skip
+        device=_DEVICES[sheet.vendor],
+        threads=1,
+        rates={**_rates(sheet), **rates},
+        families={},
+        framework=framework,
+        interval={"base": base, "ops": 1.0, HOST_DOUBT: doubt},
+        gpu=sheet.name,
+    )
 
 
 def _rates(sheet: DataSheet) -> dict[str, float]:

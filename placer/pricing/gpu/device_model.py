@@ -112,9 +112,7 @@ class DeviceModel:
         sheets = gpus()
         return any(sheets[name].vendor == self.sheet.vendor for name in networks()[kind].devices if name in sheets)
 
-    def price_rows(
-        self, kind: str, dtype: str, rows: Sequence[Row], sources: Sequence[Source]
-    ) -> tuple[Array, Array]:
+    def price_rows(self, kind: str, dtype: str, rows: Sequence[Row], sources: Sequence[Source]) -> tuple[Array, Array]:
         """(seconds, standard deviation of log(seconds)) of rows of one kind, in ``dtype``, and their ``sources``."""
         columns: Array = np.array([row.columns for row in rows])
         floor, x = inputs(kind, columns, dtype, self.sheet)

@@ -120,10 +120,33 @@ def _convolution_rows(shape: Convolution, dtype: str) -> Iterator[Row]:
     label += "_transposed" if transposed else ""
     label += "_grouped" if groups > 1.0 and kind == "convolution" else ""
     for (m, columns, k), image_gradient, weight_gradient in parts:
-        yield Row(kind, label, dtype, (
-            flops, moved, 1.0, 0.0, groups, m, columns, k, float(shape.strided), image_gradient, weight_gradient,
-            kernel, stride, cin, cout, float(shape.dilated), float(shape.one_d), float(shape.three_d), n,
-        ))  # fmt: skip
+        yield Row(
+            kind,
+            label,
+            dtype,
+            (
+                flops,
+                moved,
+                1.0,
+                0.0,
+                groups,
+                m,
+                columns,
+                k,
+                float(shape.strided),
+                image_gradient,
+                weight_gradient,
+                kernel,
+                stride,
+                cin,
+                cout,
+                float(shape.dilated),
+                float(shape.one_d),
+                float(shape.three_d),
+                n,
+            ),
+        )
+
 
 #: Seconds of a kernel that does next to nothing, from its start to the start of the next one in the queue.
 LAUNCH = 2.5e-6
@@ -191,9 +214,11 @@ def inputs(kind: str, columns: Array, dtype: str, sheet: DataSheet) -> tuple[Flo
     waiting = c["loads"] * LATENCY
     seconds = np.maximum(np.maximum(arithmetic, memory), waiting)
     found = [
-        _log(arithmetic / memory, 8), _log(seconds, 0, -20), _log(c["bytes"] / max(l2, 1e5), 8),
+        _log(arithmetic / memory, 8),
+        _log(seconds, 0, -20),
+        _log(c["bytes"] / max(l2, 1e5), 8),
         _log((waiting + 1e-9) / np.maximum(arithmetic, memory), 8),
-    ]  # fmt: skip
+    ]
     n = len(columns)
     # Products in TF32 are hardly published. On the same tensor cores, they reach the share of their peak that half
     # precision reaches of its own.
@@ -252,10 +277,15 @@ def rate(sheet: DataSheet, dtype: str, *, tensor: bool, matrix: bool = False) ->
     plain = (sheet.matrix_float32_tflops if matrix else 0.0) or sheet.float32_tflops
     if dtype in ("float64", "complex128"):
         return max(sheet.float64_tflops, sheet.float32_tflops / 64.0) * 1e12
-    fast = {
-        "float16": sheet.tensor_float16_tflops, "bfloat16": sheet.tensor_bfloat16_tflops,
-        "tf32": sheet.tensor_tf32_tflops,
-    }.get(dtype, 0.0) if tensor else 0.0  # fmt: skip
+    fast = (
+        {
+            "float16": sheet.tensor_float16_tflops,
+            "bfloat16": sheet.tensor_bfloat16_tflops,
+            "tf32": sheet.tensor_tf32_tflops,
+        }.get(dtype, 0.0)
+        if tensor
+        else 0.0
+    )
     peak = max(fast, plain) * 1e12 * _REACHED
     by_name = {"GA100": "ga100"}.get(sheet.chip, "gb20" if sheet.chip.startswith("GB20") else sheet.architecture)
     each, each_tensor = _PER_WATT.get(by_name, (0.0, 0.0))
@@ -269,14 +299,19 @@ def _about(sheet: DataSheet) -> tuple[float, ...]:
     old = sheet.architecture in ("kepler", "maxwell", "pascal")
     generation = (6.0 if amd else float(sheet.compute_capability)) / 2.0 - 4.0
     per_sm = (
-        sheet.bandwidth_gbps / 20.0, max(sheet.l2_mb + sheet.last_level_cache_mb, 0.1) * 4.0,
+        sheet.bandwidth_gbps / 20.0,
+        max(sheet.l2_mb + sheet.last_level_cache_mb, 0.1) * 4.0,
         sheet.float32_tflops / sheet.boost_mhz * 8000.0,
-    )  # fmt: skip
+    )
     tensor = sheet.tensor_float16_tflops / sheet.float32_tflops
     return (
-        float(amd), float(old), float(np.log2(sheet.sms)) - 6.0, generation, float(np.log2(1.0 + tensor)) - 1.5,
+        float(amd),
+        float(old),
+        float(np.log2(sheet.sms)) - 6.0,
+        generation,
+        float(np.log2(1.0 + tensor)) - 1.5,
         *(float(np.log2(value / sheet.sms)) for value in per_sm),
-    )  # fmt: skip
+    )
 
 
 def _log(values: Array, most: float, shift: float | None = None) -> Array:
@@ -304,48 +339,73 @@ def _aligned(values: Array, *by: int) -> list[Array]:
 
 def _product(c: dict[str, Array], sheet: DataSheet, _: float) -> list[Array]:
     return [
-        *_waves(c, sheet), *_aligned(c["k"], 2, 4, 8, 16, 64), *_aligned(c["n"], 2, 4, 8, 16, 64), *_aligned(c["m"], 8),
-        *(_log(c[name], 17) for name in ("m", "n", "k", "batch")), _log(c["k"] / np.minimum(c["m"], c["n"]), 8),
-        c["a_transposed"], c["b_transposed"], (c["batch"] > 1).astype(float),
-    ]  # fmt: skip
+        *_waves(c, sheet),
+        *_aligned(c["k"], 2, 4, 8, 16, 64),
+        *_aligned(c["n"], 2, 4, 8, 16, 64),
+        *_aligned(c["m"], 8),
+        *(_log(c[name], 17) for name in ("m", "n", "k", "batch")),
+        _log(c["k"] / np.minimum(c["m"], c["n"]), 8),
+        c["a_transposed"],
+        c["b_transposed"],
+        (c["batch"] > 1).astype(float),
+    ]
 
 
 def _convolution(c: dict[str, Array], sheet: DataSheet, size: float) -> list[Array]:
     positions = np.maximum(np.where(c["to_weight"] > 0.0, c["k"], c["m"]) / c["image"], 1.0)
     side = np.sqrt(positions)
     return [
-        *_waves(c, sheet), *_aligned(c["in_channels"], 4, 8, 32), *_aligned(c["out_channels"], 4, 8, 32),
+        *_waves(c, sheet),
+        *_aligned(c["in_channels"], 4, 8, 32),
+        *_aligned(c["out_channels"], 4, 8, 32),
         *(_log(c[name], 20) for name in ("m", "n", "k", "batch", "in_channels", "out_channels", "image", "kernel")),
-        _log(positions, 17), _log((np.ceil(side / 4.0) * 4.0 / side) ** 2, 4), _log(c["stride"], 8),
-        _log(c["flops"] / c["bytes"] * size, 12), c["channels_last"], c["to_input"], c["to_weight"],
-        c["dilated"], c["one_d"], c["three_d"], (c["batch"] > 1).astype(float), (c["kernel"] == 1).astype(float),
+        _log(positions, 17),
+        _log((np.ceil(side / 4.0) * 4.0 / side) ** 2, 4),
+        _log(c["stride"], 8),
+        _log(c["flops"] / c["bytes"] * size, 12),
+        c["channels_last"],
+        c["to_input"],
+        c["to_weight"],
+        c["dilated"],
+        c["one_d"],
+        c["three_d"],
+        (c["batch"] > 1).astype(float),
+        (c["kernel"] == 1).astype(float),
         ((c["kernel"] == 9) & (c["stride"] < 1.5)).astype(float),
-    ]  # fmt: skip
+    ]
 
 
 def _attention(c: dict[str, Array], sheet: DataSheet, _: float) -> list[Array]:
     return [
         _log(c["batch"] * np.ceil(c["length"] / 128.0) / sheet.sms, 10),
         *(_log(c[name], 17) for name in ("batch", "length", "source", "width")),
-        *(c[name] for name in ("causal", "masked", "dropout", "backward")), (c["length"] == 1).astype(float),
-    ]  # fmt: skip
+        *(c[name] for name in ("causal", "masked", "dropout", "backward")),
+        (c["length"] == 1).astype(float),
+    ]
 
 
 def _recurrent(c: dict[str, Array], sheet: DataSheet, _: float) -> list[Array]:
     return [
-        *(_log(c[name], 17) for name in ("length", "batch", "input", "hidden", "stacked")), c["backward"],
+        *(_log(c[name], 17) for name in ("length", "batch", "input", "hidden", "stacked")),
+        c["backward"],
         _log(c["batch"] * c["hidden"] / sheet.sms, 12),
-    ]  # fmt: skip
+    ]
 
 
 def _memory(c: dict[str, Array], sheet: DataSheet, size: float) -> list[Array]:
     second = np.maximum(c["second"], 1.0)
     return [
-        _log(c["numel"] / sheet.sms / 2048.0, 12), _log(c["second"], 24), _log(c["inner"], 12),
-        _log(c["bytes"] / np.maximum(c["numel"], 1.0), 6), c["strided"], c["broadcast"], c["flag"],
-        _log(c["second"] / sheet.sms, 12), _log(np.exp2(np.ceil(np.log2(second))) / second, 8),
+        _log(c["numel"] / sheet.sms / 2048.0, 12),
+        _log(c["second"], 24),
+        _log(c["inner"], 12),
+        _log(c["bytes"] / np.maximum(c["numel"], 1.0), 6),
+        c["strided"],
+        c["broadcast"],
+        c["flag"],
+        _log(c["second"] / sheet.sms, 12),
+        _log(np.exp2(np.ceil(np.log2(second))) / second, 8),
         *_aligned(c["second"], 4),
-    ]  # fmt: skip
+    ]
 
 
 _OWN = {

@@ -63,10 +63,15 @@ class Loop(Shape):
             loop = side_by_side(call) if "side_by_side" in op.traits else innermost(written[0], call.inputs)
         most = max(out, 1)
         return cls(
-            out, operand_bytes(call), min(loop.length, most), min(loop.block, most), loop.strided,
+            out,
+            operand_bytes(call),
+            min(loop.length, most),
+            min(loop.block, most),
+            loop.strided,
             broadcast=any(t.numel < out or 0 in t.stride for t in call.inputs if t.numel > 1),
-            in_place=call.in_place, each=op.flops,
-        )  # fmt: skip
+            in_place=call.in_place,
+            each=op.flops,
+        )
 
     @property
     def flops(self) -> float:

@@ -93,12 +93,16 @@ class Index(Shape):
         moved, table, indices = _indexed(call, op)
         width = max(moved / max(indices, 1.0), 1.0)
         return cls(
-            moved, table, indices, width, call.in_place,
+            moved,
+            table,
+            indices,
+            width,
+            call.in_place,
             expanded=any(0 in t.stride for t in call.inputs if is_index(t)),
             wide=width >= _WIDE_ROW and _moves_rows(call, op),
             renewed="renews" in op.traits and call.args[-1:] == (False,),
             bytes=_rows_bytes(call, op, moved, table),
-        )  # fmt: skip
+        )
 
     def traffic(self, call: OpCall) -> float:
         return self.bytes

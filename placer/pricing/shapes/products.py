@@ -68,9 +68,20 @@ class Product(Shape):
         k = a.shape[-1] if a.shape else 1
         n = b.shape[-1] if len(b.shape) > 1 else 1
         return cls(
-            batch, m, n, k, batch * m * k, batch * k * n, batch * m * n, min(m, n, k),
-            _is_transposed(a), _is_transposed(b), m == 1, n == 1, ragged(n),
-        )  # fmt: skip
+            batch,
+            m,
+            n,
+            k,
+            batch * m * k,
+            batch * k * n,
+            batch * m * n,
+            min(m, n, k),
+            _is_transposed(a),
+            _is_transposed(b),
+            m == 1,
+            n == 1,
+            ragged(n),
+        )
 
     @property
     def flops(self) -> float:
@@ -88,9 +99,15 @@ class Product(Shape):
         n = min(self.n, max(area / m, 1.0))
         m = min(self.m, area / n) if n > 0 else m
         return replace(
-            self, batch=batch, m=m, n=n, left=batch * m * self.k, right=batch * self.k * n, product=batch * m * n,
+            self,
+            batch=batch,
+            m=m,
+            n=n,
+            left=batch * m * self.k,
+            right=batch * self.k * n,
+            product=batch * m * n,
             narrowest=min(m, n, self.k),
-        )  # fmt: skip
+        )
 
     def share_bytes(self, moved: float, cores: float) -> float:
         return ITEM * (self.left + self.right + self.product)
@@ -191,11 +208,15 @@ class Convolution(Shape):
         high = cores / wide
         by_group = self.groups >= wide
         return replace(
-            self, batch=self.batch / several, groups=self.groups / wide if by_group else self.groups,
-            out_channels=self.out_channels if by_group else self.out_channels / wide, positions=self.positions / high,
-            input_positions=self.input_positions / high, weights=self.weights / wide,
+            self,
+            batch=self.batch / several,
+            groups=self.groups / wide if by_group else self.groups,
+            out_channels=self.out_channels if by_group else self.out_channels / wide,
+            positions=self.positions / high,
+            input_positions=self.input_positions / high,
+            weights=self.weights / wide,
             result=self.result / several / cores,
-        )  # fmt: skip
+        )
 
     def share_bytes(self, moved: float, cores: float) -> float:
         image = self.batch * self.in_channels * self.groups * self.input_positions
@@ -314,12 +335,16 @@ class Attention(Shape):
         length, width = q.shape[-2:]
         source = k.shape[-2]
         return cls(
-            math.prod(q.shape[:-2]), length, source, width,
+            math.prod(q.shape[:-2]),
+            length,
+            source,
+            width,
             causal=bool(call.args) and call.args[0] is True,
             masked=any(len(t.shape) >= 2 and t.shape[-2:] == (length, source) for t in call.inputs[3:]),
             dropout=len(call.args) > 2 and isinstance(call.args[2], float) and call.args[2] > 0.0,
-            value_width=v.shape[-1], backward=op.backward,
-        )  # fmt: skip
+            value_width=v.shape[-1],
+            backward=op.backward,
+        )
 
     @property
     def flops(self) -> float:

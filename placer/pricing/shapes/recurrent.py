@@ -67,9 +67,16 @@ class Recurrent(Shape):
         length = 1 if cell else _length(call)
         batch = max(rows // length, 1)
         return cls(
-            length, batch, sequence.shape[-1], hidden, max(len(weights) // 2, 1), batch * hidden,
-            sum(w.numel for w in weights), op.backward, rows,
-        )  # fmt: skip
+            length,
+            batch,
+            sequence.shape[-1],
+            hidden,
+            max(len(weights) // 2, 1),
+            batch * hidden,
+            sum(w.numel for w in weights),
+            op.backward,
+            rows,
+        )
 
     @property
     def flops(self) -> float:

@@ -40,9 +40,17 @@ def test_half_of_the_branches_are_in_half_precision_and_traced_as_such(family: s
         with torch.device("meta"):
             module, args = probe.build(), probe.example()
         step = trace_here(
-            Workload(model=module, modules=(module,), args=args, kwargs={}, mode=probe.mode, loss=None,
-                     optimizer=None if probe.mode == "infer" else "sgd", data="device")
-        )  # fmt: skip
+            Workload(
+                model=module,
+                modules=(module,),
+                args=args,
+                kwargs={},
+                mode=probe.mode,
+                loss=None,
+                optimizer=None if probe.mode == "infer" else "sgd",
+                data="device",
+            )
+        )
         dtypes |= {work.dtype for work in describe_step(step) if work.family == family}
     assert {"float32", *HALVES} <= dtypes
 

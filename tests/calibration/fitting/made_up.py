@@ -55,13 +55,21 @@ def made_up_work(random: np.random.Generator) -> Work:
 
 def observed(
     works: Sequence[Work], seconds: Sequence[float], random: np.random.Generator, noise: float = NOISE
-) -> list[OpObservation]:  # fmt: skip
+) -> list[OpObservation]:
     """These ops as they are measured, one to three of each in a step."""
     return [
-        OpObservation(work.family, work.op, work.dtype, work.features, each * math.exp(random.normal(0, noise)), 0.0,
-                      0.02, int(random.integers(1, 4)))
+        OpObservation(
+            work.family,
+            work.op,
+            work.dtype,
+            work.features,
+            each * math.exp(random.normal(0, noise)),
+            0.0,
+            0.02,
+            int(random.integers(1, 4)),
+        )
         for work, each in zip(works, seconds, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def steps(count: int, seed: int, *, costs: Mapping[str, float] = FRAMEWORK) -> list[StepObservation]:
@@ -73,8 +81,10 @@ def steps(count: int, seed: int, *, costs: Mapping[str, float] = FRAMEWORK) -> l
     for i, own in enumerate(works):
         ops = observed(own, [next(taken) for _ in own], random)
         counts = {
-            "step": 1.0, "forward_op": float(sum(op.count for op in ops)), "python_call": float(random.integers(0, 30)),
-        }  # fmt: skip
+            "step": 1.0,
+            "forward_op": float(sum(op.count for op in ops)),
+            "python_call": float(random.integers(0, 30)),
+        }
         total = op_seconds(ops) + sum(costs[name] * number for name, number in counts.items())
         seconds = total * math.exp(random.normal(0, NOISE))
         found.append(StepObservation("cpu", 2, "network", f"step {i}", seconds, 0.02, counts, tuple(ops)))
@@ -91,8 +101,12 @@ def in_phases(count: int, costs: dict[str, float], *, apart: bool) -> list[StepO
     found = []
     for i in range(count):
         depth = float(random.integers(1, 40))
-        counts = {"step": 1.0, "training_step": 1.0, "python_call": 5 * depth + random.integers(0, 2),
-                  "autograd_node": 2 * depth + 1}  # fmt: skip
+        counts = {
+            "step": 1.0,
+            "training_step": 1.0,
+            "python_call": 5 * depth + random.integers(0, 2),
+            "autograd_node": 2 * depth + 1,
+        }
         spent = {
             phase: sum(costs.get(name, 0.0) * counts.get(name, 0.0) for name in names) * math.exp(random.normal(0, 0.1))
             for phase, names in (("forward", FORWARD), ("backward", BACKWARD))
@@ -100,8 +114,19 @@ def in_phases(count: int, costs: dict[str, float], *, apart: bool) -> list[StepO
         work = made_up_work(random)
         prices, _, _ = CostModel(device()).price_works([work])
         ops = observed([work], prices, random)
-        found.append(StepObservation("cpu", 2, "network", f"step {i}", sum(spent.values()) + op_seconds(ops), 0.02,
-                                     counts, tuple(ops), gaps=spent if apart else {}))  # fmt: skip
+        found.append(
+            StepObservation(
+                "cpu",
+                2,
+                "network",
+                f"step {i}",
+                sum(spent.values()) + op_seconds(ops),
+                0.02,
+                counts,
+                tuple(ops),
+                gaps=spent if apart else {},
+            )
+        )
     return found
 
 

@@ -85,10 +85,12 @@ def test_the_offset_of_an_op_is_found_with_many_samples(prior: Prior) -> None:
 def test_three_samples_of_an_op_hardly_move_it_and_two_hundred_do() -> None:
     """Each is as far from its price as ops of real networks are."""
     few, many = (
-        moved(adapted(measured([*loops(300), *loops(n, EXP, 1)], exp_slower(0.5), noise=0.25), prior=SAME_CLASS),
-              loops(50, EXP, 2))
+        moved(
+            adapted(measured([*loops(300), *loops(n, EXP, 1)], exp_slower(0.5), noise=0.25), prior=SAME_CLASS),
+            loops(50, EXP, 2),
+        )
         for n in (3, 200)
-    )  # fmt: skip
+    )
     assert few < 0.2
     assert many == pytest.approx(0.5, abs=0.1)
 

@@ -99,14 +99,17 @@ def test_what_hangs_or_does_not_fit_is_written_down_and_the_next_one_runs(
 
 
 MISSING = [
-    NotImplementedError("no kernel\nwith a stack"), TypeError("Cannot convert a MPS Tensor to float64"),
+    NotImplementedError("no kernel\nwith a stack"),
+    TypeError("Cannot convert a MPS Tensor to float64"),
     TraceError("not followed"),
-]  # fmt: skip
+]
 LOST: list[tuple[StepObservation | BaseException | None, str]] = [
-    (MemoryError(), TOO_LARGE), (torch.OutOfMemoryError("cuda"), TOO_LARGE), (None, NOT_MATCHED),
+    (MemoryError(), TOO_LARGE),
+    (torch.OutOfMemoryError("cuda"), TOO_LARGE),
+    (None, NOT_MATCHED),
     (replace(OBSERVED, seconds=float("nan")), NO_NUMBER),
     *((error, f"{type(error).__name__}: {str(error).splitlines()[0]}") for error in MISSING),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("given", "reason"), LOST)

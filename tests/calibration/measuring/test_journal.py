@@ -91,10 +91,21 @@ def test_a_line_with_a_wrong_value_is_dropped(path: Path, right: str, wrong: str
 
 
 @pytest.mark.parametrize(
-    "line", ["{}", "[]", "nonsense", '{"device": "cpu", "threads": 2, "step": {}, "took": 1}', "1", "[" * 100_000,
-             RATES + "[]}", RATES + '{"flops/float32": -1}}', RATES + '{"flops/float32": NaN}}', '{"failed": 3}',
-             '{"starting": {}}'],
-)  # fmt: skip
+    "line",
+    [
+        "{}",
+        "[]",
+        "nonsense",
+        '{"device": "cpu", "threads": 2, "step": {}, "took": 1}',
+        "1",
+        "[" * 100_000,
+        RATES + "[]}",
+        RATES + '{"flops/float32": -1}}',
+        RATES + '{"flops/float32": NaN}}',
+        '{"failed": 3}',
+        '{"starting": {}}',
+    ],
+)
 def test_a_damaged_line_is_dropped(path: Path, line: str) -> None:
     Journal(path, HERE).add(observation("a"), 0.25)
     with path.open("a") as file:

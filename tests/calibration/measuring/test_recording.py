@@ -50,14 +50,26 @@ NOW = 1_795_358_098_194_717_221
 
 
 def test_nesting_is_counted_per_step_and_thread_at_any_date() -> None:
-    first, second = read_steps([
-        Raw(STEP_MARK, 1000, 2000), Raw("aten::linear", 1100, 1500), Raw("aten::addmm", 1200, 1400),
-        Raw("aten::copy_", 1250, 1300), Raw("aten::relu", 1500, 1600), Raw("aten::mul", 1150, 1450, thread=2),
-        Raw(STEP_MARK, NOW, NOW + 9000), Raw("aten::view", NOW + 1001, NOW + 1731), Raw("aten::stray", 5000, 6000),
-    ])  # fmt: skip
+    first, second = read_steps(
+        [
+            Raw(STEP_MARK, 1000, 2000),
+            Raw("aten::linear", 1100, 1500),
+            Raw("aten::addmm", 1200, 1400),
+            Raw("aten::copy_", 1250, 1300),
+            Raw("aten::relu", 1500, 1600),
+            Raw("aten::mul", 1150, 1450, thread=2),
+            Raw(STEP_MARK, NOW, NOW + 9000),
+            Raw("aten::view", NOW + 1001, NOW + 1731),
+            Raw("aten::stray", 5000, 6000),
+        ]
+    )
     assert {e.name: e.inside for e in first[0]} == {
-        "aten::linear": 2, "aten::addmm": 1, "aten::copy_": 0, "aten::relu": 0, "aten::mul": 0,
-    }  # fmt: skip
+        "aten::linear": 2,
+        "aten::addmm": 1,
+        "aten::copy_": 0,
+        "aten::relu": 0,
+        "aten::mul": 0,
+    }
     ((view,), _, _, (as_read,)) = second
     assert view.end - view.start == pytest.approx(730e-9, rel=1e-6)
     assert as_read.start_ns == NOW + 1001
@@ -66,15 +78,21 @@ def test_nesting_is_counted_per_step_and_thread_at_any_date() -> None:
 def test_kernels_count_for_the_op_that_launched_them_and_for_all_around_it() -> None:
     """Not for a launch; a range on the device is no kernel beside those within it, nor is the recorder's own work."""
     update = "Optimizer.step#Adam.step"
-    ((events, launches, lost, _),) = read_steps([
-        MARK, Raw(update, 50, 600, correlation=3), Raw("aten::linear", 100, 500, correlation=1),
-        Raw("aten::addmm", 200, 400, correlation=2), Raw("cudaLaunchKernel", 200, 300, linked=2, correlation=9),
-        Raw("kernel", 2000, 2300, linked=2, device=GPU), Raw("kernel", 2300, 2400, linked=2, device=GPU),
-        Raw("kernel", 2000, 2300, device=GPU),  # of no op
-        Raw(update, 2000, 2900, linked=3, device=GPU, annotation=True),
-        Raw("cudaDeviceSynchronize", 600, 700, correlation=1),
-        Raw("Activity Buffer Request", 710, 720, correlation=1, activity="overhead"),
-    ])  # fmt: skip
+    ((events, launches, lost, _),) = read_steps(
+        [
+            MARK,
+            Raw(update, 50, 600, correlation=3),
+            Raw("aten::linear", 100, 500, correlation=1),
+            Raw("aten::addmm", 200, 400, correlation=2),
+            Raw("cudaLaunchKernel", 200, 300, linked=2, correlation=9),
+            Raw("kernel", 2000, 2300, linked=2, device=GPU),
+            Raw("kernel", 2300, 2400, linked=2, device=GPU),
+            Raw("kernel", 2000, 2300, device=GPU),  # of no op
+            Raw(update, 2000, 2900, linked=3, device=GPU, annotation=True),
+            Raw("cudaDeviceSynchronize", 600, 700, correlation=1),
+            Raw("Activity Buffer Request", 710, 720, correlation=1, activity="overhead"),
+        ]
+    )
     found = {e.name: (round(e.device_seconds * 1e9), e.kernels) for e in events}
     assert found == {update: (400, 2), "aten::linear": (400, 2), "aten::addmm": (400, 2)}
     assert (launches, lost) == (1, 0)
@@ -99,11 +117,14 @@ UNKNOWN = (event("gemm", 900, 950, 0, "kernel"), event("cudaLaunchKernel", 300, 
     [
         ([KERNEL, LAUNCH, ADDMM, LINEAR], 2),  # the innermost that was open
         ([KERNEL, ELSEWHERE, ADDMM, LINEAR, event("aten::mul", 250, 350, 3, thread=2)], 3),
-        ([NOTED, ADDMM, LINEAR], 1), ([KERNEL, APART, ADDMM, LINEAR], 1),
-        ([KERNEL, ADDMM, LINEAR], None), ([*UNKNOWN, ADDMM], None),  # launched before the session
-        ([KERNEL, LAUNCH, ADDMM, LINEAR, UPDATE, REDUCE], 2), ([KERNEL, LAUNCH, UPDATE], 9),
+        ([NOTED, ADDMM, LINEAR], 1),
+        ([KERNEL, APART, ADDMM, LINEAR], 1),
+        ([KERNEL, ADDMM, LINEAR], None),
+        ([*UNKNOWN, ADDMM], None),  # launched before the session
+        ([KERNEL, LAUNCH, ADDMM, LINEAR, UPDATE, REDUCE], 2),
+        ([KERNEL, LAUNCH, UPDATE], 9),
     ],
-)  # fmt: skip
+)
 def test_work_belongs_to_the_event_that_launched_it(events: list[RawEvent], owner: int | None) -> None:
     assert list(assign(events).work) == ([] if owner is None else [owner])
 

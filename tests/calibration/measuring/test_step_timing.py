@@ -42,45 +42,68 @@ def node(start: float, end: float, sequence: int, inside: int = 0) -> Event:
 
 MM, RELU, LATE_MM = event("mm", 0, 1), event("relu", 1, 3), event("mm", 3, 7)
 NORM = [
-    event("batch_norm", 0, 9, inside=2), event("cudnn_batch_norm", 1, 8, inside=1), event("empty", 2, 3),
-    event("relu", 9, 10), node(20, 30, -1), event("cudnn_batch_norm_backward", 21, 24),
-]  # fmt: skip
+    event("batch_norm", 0, 9, inside=2),
+    event("cudnn_batch_norm", 1, 8, inside=1),
+    event("empty", 2, 3),
+    event("relu", 9, 10),
+    node(20, 30, -1),
+    event("cudnn_batch_norm_backward", 21, 24),
+]
 #: The engine's time between its nodes is the op's as well.
 LSTM = [
-    event("lstm", 0, 10, inside=2), event("mm", 1, 2, sequence=7), event("tanh", 3, 4, sequence=8),
-    event("sum", 11, 12, sequence=9), node(13, 14, 9), node(14, 17, 8, 1), event("tanh_backward", 15, 16),
+    event("lstm", 0, 10, inside=2),
+    event("mm", 1, 2, sequence=7),
+    event("tanh", 3, 4, sequence=8),
+    event("sum", 11, 12, sequence=9),
+    node(13, 14, 9),
+    node(14, 17, 8, 1),
+    event("tanh_backward", 15, 16),
     node(20, 25, 7, 2),
-]  # fmt: skip
+]
 GRUS = [
-    event("gru", 0, 3, inside=1), event("mm", 1, 2, sequence=1), event("gru", 4, 7, inside=1),
-    event("mm", 5, 6, sequence=2), node(10, 11, 2), node(12, 14, 1),
-]  # fmt: skip
+    event("gru", 0, 3, inside=1),
+    event("mm", 1, 2, sequence=1),
+    event("gru", 4, 7, inside=1),
+    event("mm", 5, 6, sequence=2),
+    node(10, 11, 2),
+    node(12, 14, 1),
+]
 UPDATE = OpCall("optimizer::Adam", (SPEC,), (SPEC,), phase="optimizer")
 MATCHES: dict[str, tuple[list[OpCall], Sequence[Event], list[float | None]]] = {
     "in order": ([call("mm"), call("relu"), call("mm")], [MM, RELU, LATE_MM], [1, 2, 4]),
     "an event inside a matched one is not another call": (
-        [call("mm"), call("mm")], [event("mm", 0, 4, inside=1), event("mm", 1, 2), event("mm", 5, 6)], [4, 1],
+        [call("mm"), call("mm")],
+        [event("mm", 0, 4, inside=1), event("mm", 1, 2), event("mm", 5, 6)],
+        [4, 1],
     ),
     "a skipped op costs only itself": (
         [call("mm"), call("mul"), call("relu"), call("add"), call("mul")],
-        [MM, RELU, event("add", 3, 6), event("mul", 7, 8)], [1, None, 2, 3, 1],
+        [MM, RELU, event("add", 3, 6), event("mul", 7, 8)],
+        [1, None, 2, 3, 1],
     ),
     "the in-place form is the same op": ([call("add")], [event("add_", 0, 2)], [2]),
     "a GPU's batch norm goes by its library's name": (
-        [call("native_batch_norm"), call("relu"), call("native_batch_norm_backward", "backward")], NORM, [7, 1, 3],
+        [call("native_batch_norm"), call("relu"), call("native_batch_norm_backward", "backward")],
+        NORM,
+        [7, 1, 3],
     ),
     "a whole op's backward is found by sequence number": (
-        [call("lstm"), call("sum", "loss"), call("lstm_backward", "backward")], LSTM, [10, 1, 25 - 14],
+        [call("lstm"), call("sum", "loss"), call("lstm_backward", "backward")],
+        LSTM,
+        [10, 1, 25 - 14],
     ),
     "two whole ops and their gradients in reverse": (
         [call("gru"), call("gru", spec=OTHER), call("gru_backward", "backward", OTHER), call("gru_backward")],
-        GRUS, [3, 3, 1, 2],
+        GRUS,
+        [3, 3, 1, 2],
     ),
     "an optimizer's step is shared evenly": (
-        [call("mm"), UPDATE, UPDATE], [MM, event("Optimizer.step#Adam.step", 2, 10, inside=20)], [1, 4, 4],
+        [call("mm"), UPDATE, UPDATE],
+        [MM, event("Optimizer.step#Adam.step", 2, 10, inside=20)],
+        [1, 4, 4],
     ),
     "an optimizer's step that was not recorded": ([UPDATE], [MM], [None]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", MATCHES)
@@ -120,9 +143,7 @@ def gaps(forward: float | None, loss: float | None, backward: float | None, phas
     timed = {call("exp"): forward, call("sum", "loss"): loss, call("mul", "backward"): backward}
     ops = tuple(OpTiming(op, seconds, 0, 0.0) for op, seconds in timed.items() if seconds is not None)
     timing = StepTiming(1.0, 0.0, 1.0, 0, ops, 1.0, phases=phases)
-    return observe(
-        traced(*timed), timing, device="cpu", threads=1, family="network", name="x", recorder=FREE
-    ).gaps
+    return observe(traced(*timed), timing, device="cpu", threads=1, family="network", name="x", recorder=FREE).gaps
 
 
 def test_gaps_are_phases_without_their_ops_and_known_where_no_op_is_missing() -> None:

@@ -115,13 +115,16 @@ def test_a_step_that_returns_the_ends_of_its_phases_is_timed_phase_by_phase() ->
     assert Timer(step, synchronize=lambda: None, clock=lambda: now[0]).time().phases is None
 
 
-@pytest.mark.parametrize(("reads", "message"), [
-    (itertools.repeat(5.0), "stands still"),
-    (itertools.chain(map(float, range(20)), itertools.repeat(20.0)), "stands still"),  # half way
-    (map(float, range(0, -1_000, -1)), "only moves forward"),
-    (itertools.repeat(float("nan")), "only moves forward"),
-    (itertools.chain(map(float, range(20)), itertools.repeat(float("inf"))), "only moves forward"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("reads", "message"),
+    [
+        (itertools.repeat(5.0), "stands still"),
+        (itertools.chain(map(float, range(20)), itertools.repeat(20.0)), "stands still"),  # half way
+        (map(float, range(0, -1_000, -1)), "only moves forward"),
+        (itertools.repeat(float("nan")), "only moves forward"),
+        (itertools.chain(map(float, range(20)), itertools.repeat(float("inf"))), "only moves forward"),
+    ],
+)
 def test_a_clock_that_cannot_time_is_an_error(reads: Iterator[float], message: str) -> None:
     with pytest.raises(TimerError, match=message):
         measure(lambda: None, clock=lambda: next(reads), seconds=1e6)

@@ -48,29 +48,57 @@ def truth(each: Row, gpu: str) -> float:
 def op_sample(call: OpCall, gpu: str, **changes: Any) -> Sample:
     each = row(call)
     known: dict[str, Any] = {
-        "source": "made up", "gpu": gpu, "group": ("made up", call.op, "fwd", "float32"),
-        "rows": ((each, "float32", 1),), "seconds": truth(each, gpu), "offset": 0.0, "is_step": False, "use": "fit",
-    }  # fmt: skip
+        "source": "made up",
+        "gpu": gpu,
+        "group": ("made up", call.op, "fwd", "float32"),
+        "rows": ((each, "float32", 1),),
+        "seconds": truth(each, gpu),
+        "offset": 0.0,
+        "is_step": False,
+        "use": "fit",
+    }
     return Sample(**{**known, **changes})
 
 
 def step_sample(calls: list[tuple[OpCall, int]], gpu: str, **changes: Any) -> Sample:
     rows = tuple((row(call), "float32", n) for call, n in calls)
     known: dict[str, Any] = {
-        "source": "made up", "gpu": gpu, "group": ("made up", "vision-conv", "train", "float32"), "rows": rows,
-        "seconds": sum(n * truth(each, gpu) for each, _, n in rows), "offset": 0.0, "is_step": True, "use": "fit",
-    }  # fmt: skip
+        "source": "made up",
+        "gpu": gpu,
+        "group": ("made up", "vision-conv", "train", "float32"),
+        "rows": rows,
+        "seconds": sum(n * truth(each, gpu) for each, _, n in rows),
+        "offset": 0.0,
+        "is_step": True,
+        "use": "fit",
+    }
     return Sample(**{**known, **changes})
 
 
 def published_step(builder: str, *shape: int, **changes: Any) -> PublishedStep:
     """One inference of a network for images or numbers of this shape."""
     known: dict[str, Any] = {
-        "source": "ryujaehun:lamikr", "gpu": "Tesla V100-SXM2-16GB", "network": f"{builder}:made up",
-        "family": "vision-conv", "builder": builder, "arguments": {}, "inputs": [list(shape)], "batch": shape[0],
-        "dtype": "float32", "conv_tf32": False, "channels_last": False, "mode": "infer", "optimizer": "", "loss": "",
-        "gradients": "", "data": "host", "torch": "", "seconds": 0.01, "compiled_seconds": None, "use": "fit",
-    }  # fmt: skip
+        "source": "ryujaehun:lamikr",
+        "gpu": "Tesla V100-SXM2-16GB",
+        "network": f"{builder}:made up",
+        "family": "vision-conv",
+        "builder": builder,
+        "arguments": {},
+        "inputs": [list(shape)],
+        "batch": shape[0],
+        "dtype": "float32",
+        "conv_tf32": False,
+        "channels_last": False,
+        "mode": "infer",
+        "optimizer": "",
+        "loss": "",
+        "gradients": "",
+        "data": "host",
+        "torch": "",
+        "seconds": 0.01,
+        "compiled_seconds": None,
+        "use": "fit",
+    }
     return PublishedStep(**{**known, **changes})
 
 

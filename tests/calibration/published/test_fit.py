@@ -42,9 +42,11 @@ def world() -> tuple[list[Sample], list[Sample]]:
     The last four of the latter: large ops, a GPU and an op that no fit sees.
     """
     others = [
-        op_sample(elementwise("mul", 2**24), "Tesla T4"), op_sample(elementwise("add", 2**24), "Tesla T4"),
-        op_sample(product(512, 512, 512), "NVIDIA L4"), op_sample(elementwise("sub", 8192), GPUS[0]),
-    ]  # fmt: skip
+        op_sample(elementwise("mul", 2**24), "Tesla T4"),
+        op_sample(elementwise("add", 2**24), "Tesla T4"),
+        op_sample(product(512, 512, 512), "NVIDIA L4"),
+        op_sample(elementwise("sub", 8192), GPUS[0]),
+    ]
     return small_world(0), [*small_world(1, use="held out"), *(dataclasses.replace(s, use="check") for s in others)]
 
 
@@ -99,8 +101,9 @@ def test_the_same_seed_gives_the_same_numbers_whatever_is_not_fitted_to() -> Non
 def test_doubt_is_measured_on_operators_held_out() -> None:
     found = spread(fitted())
     assert {kind: set(labels) for kind, labels in found.items()} == {
-        "product": {"", "matmul:mm"}, "memory": {"", "elementwise:add", "elementwise:mul"},
-    }  # fmt: skip
+        "product": {"", "matmul:mm"},
+        "memory": {"", "elementwise:add", "elementwise:mul"},
+    }
     for known, hidden in (each for labels in found.values() for each in labels.values()):
         assert 0.0 < known < hidden < 0.5
     seen, unseen = world()
@@ -171,9 +174,11 @@ def test_the_edition_changes_with_the_fitted_numbers() -> None:
 def test_ranges_are_of_the_rows_that_a_fit_saw_and_a_step_shows() -> None:
     small, large, wide = elementwise("add", 2**10), elementwise("add", 2**20), product(512, 512, 512)
     samples = [
-        op_sample(small, GPUS[0]), op_sample(large, GPUS[0], use="held out"), op_sample(large, GPUS[1]),
+        op_sample(small, GPUS[0]),
+        op_sample(large, GPUS[0], use="held out"),
+        op_sample(large, GPUS[1]),
         step_sample([(large, 1000), (wide, 1)], GPUS[0]),
-    ]  # fmt: skip
+    ]
     low, high = (math.log2(n * (1 + 12)) for n in (2**10, 2**20))
     found = ranges(Table(samples), [i for i, sample in enumerate(samples) if sample.use == "fit"])
     assert found == {
@@ -198,9 +203,27 @@ def test_a_rebuild_writes_the_file_and_says_what_went_in(
 
 
 def test_operators_that_no_fit_saw_are_told_by_kind_and_by_chip() -> None:
-    samples = [*world()[0][::5], *world()[1][::5], *(op_sample(product(64 * n, 64, 64), gpu)
-               for n in range(1, 4) for gpu in ("Tesla P100-PCIE-16GB", "NVIDIA H100 80GB HBM3"))]  # fmt: skip
+    samples = [
+        *world()[0][::5],
+        *world()[1][::5],
+        *(
+            op_sample(product(64 * n, 64, 64), gpu)
+            for n in range(1, 4)
+            for gpu in ("Tesla P100-PCIE-16GB", "NVIDIA H100 80GB HBM3")
+        ),
+    ]
     lines = list(tables(Trainer(samples, Table(samples)), epochs=1))
     names = [line.split(" | ")[0].strip("| ") for line in lines if line.startswith("| ")]
-    assert names == ["operators, shapes held out", "all", "memory, float32", "product, float32",
-                     "operators, GPU never seen", "V100", "T4", "P100", "A100", "H100", "all five"]  # fmt: skip
+    assert names == [
+        "operators, shapes held out",
+        "all",
+        "memory, float32",
+        "product, float32",
+        "operators, GPU never seen",
+        "V100",
+        "T4",
+        "P100",
+        "A100",
+        "H100",
+        "all five",
+    ]

@@ -19,25 +19,29 @@ def rows(folder: Path, *given: dict[str, Any]) -> list[MachineStep]:
 def test_a_row_names_its_machine_and_threads(tmp_path: Path) -> None:
     amp = {"cpu": "Intel Xeon Platinum 8488C (Sapphire Rapids) or 8375C: not stated", "cores": ""}
     one, other, mps = rows(
-        tmp_path, step("torchvision:resnet50", 160.0, input="3x224x224"),
+        tmp_path,
+        step("torchvision:resnet50", 160.0, input="3x224x224"),
         step("torchvision:resnet50", 16.0, threads="all of a socket", dtype="amp (bfloat16)", **amp),
         step("net", 5.0, cpu="Apple M3", cores="8", gpu="Apple M3 GPU 10-core (MPS)", threads=""),
-    )  # fmt: skip
+    )
     assert (one.device, one.machine, one.threads) == ("cpu", "Intel Xeon Platinum 8375C @ 2.90GHz", 32)
     assert one.seconds == pytest.approx(0.16)
     assert (other.threads, network_of(other).dtype) == (48, "amp-bfloat16")
     assert (mps.device, mps.machine, mps.host, mps.cores, mps.threads) == ("mps", "Apple M3 10-core", "Apple M3", 10, 0)
 
 
-@pytest.mark.parametrize(("network", "changes", "why"), [
-    ("torchbench:Super_SloMo", {}, "no installed package builds"),
-    ("torchvision:resnet50", {"compiled": "yes"}, "compiled"),
-    ("torchvision:resnet50", {"gpu": "NVIDIA T4"}, "GPU"),
-    ("torchvision:resnet50", {"notes": "the two runs differ up to 6x: the machine was disturbed"}, "disturbed"),
-    ("torchvision:resnet50", {"notes": "epoch time / steps; the loader is inside"}, "loader"),
-    ("torchvision:resnet50", {"mode": "train"}, "loss and optimizer"),
-    ("transformers:gpt2, AutoModelForCausalLM", {"input": "not checked"}, "number of tokens"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("network", "changes", "why"),
+    [
+        ("torchbench:Super_SloMo", {}, "no installed package builds"),
+        ("torchvision:resnet50", {"compiled": "yes"}, "compiled"),
+        ("torchvision:resnet50", {"gpu": "NVIDIA T4"}, "GPU"),
+        ("torchvision:resnet50", {"notes": "the two runs differ up to 6x: the machine was disturbed"}, "disturbed"),
+        ("torchvision:resnet50", {"notes": "epoch time / steps; the loader is inside"}, "loader"),
+        ("torchvision:resnet50", {"mode": "train"}, "loss and optimizer"),
+        ("transformers:gpt2, AutoModelForCausalLM", {"input": "not checked"}, "number of tokens"),
+    ],
+)
 def test_steps_that_are_left_out_say_why(tmp_path: Path, network: str, changes: dict[str, Any], why: str) -> None:
     (row,) = rows(tmp_path, step(network, 10.0, **changes))
     with pytest.raises(TraceError, match=why):

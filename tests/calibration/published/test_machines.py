@@ -30,27 +30,34 @@ def calls(folder: Path, *given: Any, **changes: Any) -> tuple[OpCall, ...]:
 def test_a_row_says_what_was_timed_and_where(tmp_path: Path) -> None:
     own, cpu, mps = read(tmp_path, op("add", PAIR, 14.5), *on_apple("Add / 64", PAIR, None, 150.0))
     assert (own.name, own.device, own.machine, own.threads, own.seconds) == (
-        "add_cpu", "cpu", "c5.12xlarge (Xeon Platinum, Cascade Lake)", 24, pytest.approx(14.5e-6),
-    )  # fmt: skip
+        "add_cpu",
+        "cpu",
+        "c5.12xlarge (Xeon Platinum, Cascade Lake)",
+        24,
+        pytest.approx(14.5e-6),
+    )
     assert (mps.device, mps.machine, mps.host, mps.cores) == ("mps", "Apple M4 Max", "Apple M4 Max", 40)
     assert (cpu.host, cpu.name, cpu.date) == (mps.host, mps.name, mps.date)
     assert (cpu.is_bound, mps.is_bound) == (True, False)
     assert cpu.seconds == pytest.approx(5e-6)
 
 
-@pytest.mark.parametrize(("notes", "reason"), [
-    ("ARTEFACT: 100 to 500 times too long; do not use", "artefact"),
-    ("WRONG DEVICE: tensors were on the CPU", "on the wrong device"),
-    ("mean of 5; the process had about one core: Linear at 44", "about one core"),
-    ("host loaded or oversubscribed: convolutions of 500 ms", "host loaded"),
-    ("ERROR in the source", "error in the source"),
-    ("the machine was disturbed", "machine disturbed"),
-    ("in place over and over: values run to a limit", "in place over and over"),
-    ("no-op: returns self; the harness alone", "does nothing"),
-    ("a view; no data moved", "a view"),
-    ("pathological: 0.48 s", "pathological"),
-    ("quantisation: config parameters only", "quantised"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("notes", "reason"),
+    [
+        ("ARTEFACT: 100 to 500 times too long; do not use", "artefact"),
+        ("WRONG DEVICE: tensors were on the CPU", "on the wrong device"),
+        ("mean of 5; the process had about one core: Linear at 44", "about one core"),
+        ("host loaded or oversubscribed: convolutions of 500 ms", "host loaded"),
+        ("ERROR in the source", "error in the source"),
+        ("the machine was disturbed", "machine disturbed"),
+        ("in place over and over: values run to a limit", "in place over and over"),
+        ("no-op: returns self; the harness alone", "does nothing"),
+        ("a view; no data moved", "a view"),
+        ("pathological: 0.48 s", "pathological"),
+        ("quantisation: config parameters only", "quantised"),
+    ],
+)
 def test_rows_that_are_not_to_be_used_are_counted_by_reason(tmp_path: Path, notes: str, reason: str) -> None:
     kept = op("linear", PAIR, 20.0, "weight is a transposed view; printed to 0.01 ms")
     rows, left_out = read_machine_ops(write(tmp_path, [op("add", PAIR, 9.0, notes), kept]))

@@ -21,6 +21,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 RESNET = published_step("torchvision", 4, 3, 224, 224, arguments={"name": "resnet18"})
 VIT = published_step("timm", 2, 3, 224, 224, arguments={"name": "vit_tiny_patch16_224"}, dtype="amp-float16")
+
+
 def needs(package: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(find_spec(package) is None, reason=f"{package} is not installed")
 
@@ -45,10 +47,19 @@ def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatc
         build(published_step(package, 2, 3, 64, 64, arguments={"name": "resnet18"}))
 
 
-@pytest.mark.parametrize("change", [
-    {"mode": "train"}, {"dtype": "float16"}, {"channels_last": True}, {"inputs": [[4, 3, 64, 64]]},
-    {"arguments": {"name": "resnet34"}}, {"gradients": "added to"}, {"loss": "sum"}, {"optimizer": "adam"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mode": "train"},
+        {"dtype": "float16"},
+        {"channels_last": True},
+        {"inputs": [[4, 3, 64, 64]]},
+        {"arguments": {"name": "resnet34"}},
+        {"gradients": "added to"},
+        {"loss": "sum"},
+        {"optimizer": "adam"},
+    ],
+)
 def test_steps_with_other_traces_have_other_identities(change: dict[str, Any]) -> None:
     assert identity(RESNET) == identity(replace(RESNET, gpu="Tesla T4", seconds=0.5, source="timm"))
     assert identity(RESNET) != identity(replace(RESNET, **change))
@@ -117,10 +128,17 @@ class TestTransformers:
         """A step of the table."""
         return next(s for s in read_steps() if s.network == f"transformers:{network}" and s.mode == mode)
 
-    @pytest.mark.parametrize(("name", "millions"), [
-        ("bert-large", 335), ("gpt3-2.7b (CausalLM)", 2652), ("facebook/opt-1.3b (CausalLM)", 1316),
-        ("NousResearch/Llama-2-7b-hf", 6738), ("EleutherAI/pythia-410m-deduped", 405), ("BAAI/bge-base-en-v1.5", 109),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("name", "millions"),
+        [
+            ("bert-large", 335),
+            ("gpt3-2.7b (CausalLM)", 2652),
+            ("facebook/opt-1.3b (CausalLM)", 1316),
+            ("NousResearch/Llama-2-7b-hf", 6738),
+            ("EleutherAI/pythia-410m-deduped", 405),
+            ("BAAI/bge-base-en-v1.5", 109),
+        ],
+    )
     def test_parameters(self, name: str, millions: int) -> None:
         assert parameters(self.language(name)) == pytest.approx(millions * 1e6, rel=0.01)
 

@@ -55,8 +55,10 @@ def test_every_row_of_a_table_is_described_once() -> None:
     table = Table(whole)
     assert table.members == [[(0, 1)], [(0, 3), (1, 2)], [(2, 1)]]
     assert [(row.kind, gpu) for row, gpu, _ in table.instances] == [
-        ("memory", "Tesla T4"), ("product", "Tesla T4"), ("memory", "Tesla V100-SXM2-16GB"),
-    ]  # fmt: skip
+        ("memory", "Tesla T4"),
+        ("product", "Tesla T4"),
+        ("memory", "Tesla V100-SXM2-16GB"),
+    ]
     assert table.floor.seconds == pytest.approx([physics(row, gpu) for row, gpu, _ in table.instances])
     assert {kind: len(x) for kind, x in table.inputs.items()} == {"memory": 2, "product": 1}
     assert sorted(table.position[[0, 2]]) == [0, 1]

@@ -35,15 +35,23 @@ def gradients(function: Any, *inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...
     return out, torch.autograd.grad((out * weights).sum(), leaves)
 
 
-@pytest.mark.parametrize(("ours", "torchs", "shapes"), [
-    (from_scratch.Convolution.apply, F.conv2d, [(2, 3, 8, 7), (4, 3, 3, 3), (4,)]),
-    (from_scratch.Affine.apply, lambda x, w, b: F.linear(x, w.T, b), [(5, 4), (4, 3), (3,)]),
-    (from_scratch.Rectifier.apply, F.relu, [(3, 9)]),
-    (lambda x: from_scratch.SoftmaxCrossEntropy.apply(x, torch.eye(4, dtype=x.dtype)),
-     lambda x: F.cross_entropy(x, torch.eye(4, dtype=x.dtype)), [(4, 4)]),
-    *((lambda x, passes=passes: passes.apply(x, 2), lambda x: F.max_pool2d(x, 2), [(2, 3, 6, 8)])
-      for passes in POOLINGS),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ours", "torchs", "shapes"),
+    [
+        (from_scratch.Convolution.apply, F.conv2d, [(2, 3, 8, 7), (4, 3, 3, 3), (4,)]),
+        (from_scratch.Affine.apply, lambda x, w, b: F.linear(x, w.T, b), [(5, 4), (4, 3), (3,)]),
+        (from_scratch.Rectifier.apply, F.relu, [(3, 9)]),
+        (
+            lambda x: from_scratch.SoftmaxCrossEntropy.apply(x, torch.eye(4, dtype=x.dtype)),
+            lambda x: F.cross_entropy(x, torch.eye(4, dtype=x.dtype)),
+            [(4, 4)],
+        ),
+        *(
+            (lambda x, passes=passes: passes.apply(x, 2), lambda x: F.max_pool2d(x, 2), [(2, 3, 6, 8)])
+            for passes in POOLINGS
+        ),
+    ],
+)
 def test_a_pass_has_torchs_values_and_gradients(ours: Any, torchs: Any, shapes: list[tuple[int, ...]]) -> None:
     inputs = [torch.randn(*shape, dtype=torch.float64) for shape in shapes]
     (out, found), (expected, wanted) = gradients(ours, *inputs), gradients(torchs, *inputs)

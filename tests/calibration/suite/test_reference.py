@@ -45,16 +45,26 @@ def named(name: str) -> Reference:
 
 def explained(entry: Reference, case: Case, profile: Profile) -> Explanation:
     return placer.explain(
-        entry.build(), batch=entry.example(case.batch), loss=entry.loss, optimizer=entry.optimizer,
-        mode=entry.modes[0], data=entry.data or "host", steps=entry.steps(case), profile=profile,
-    )  # fmt: skip
+        entry.build(),
+        batch=entry.example(case.batch),
+        loss=entry.loss,
+        optimizer=entry.optimizer,
+        mode=entry.modes[0],
+        data=entry.data or "host",
+        steps=entry.steps(case),
+        profile=profile,
+    )
 
 
 def test_the_suite_is_the_five_systems_and_says_what_was_tried_and_reported() -> None:
     assert entries("reference") == list(ENTRIES)
     assert list(dict.fromkeys(entry.system for entry in ENTRIES)) == [
-        "neural ODE", "surface regression", "moving data", "one-dimensional data", "network from scratch",
-    ]  # fmt: skip
+        "neural ODE",
+        "surface regression",
+        "moving data",
+        "one-dimensional data",
+        "network from scratch",
+    ]
     for entry in ENTRIES:
         assert entry.data in ("host", "device"), entry.name
         assert set(entry.batches) == {case.batch for case in entry.cases}, entry.name
@@ -75,10 +85,14 @@ def test_a_data_set_is_the_same_every_time_and_its_targets_vary(name: str) -> No
 
 
 @pytest.mark.usefixtures("calibrated")
-@pytest.mark.parametrize("name", [
-    pytest.param(entry.name, marks=pytest.mark.soak) if entry.name in SLOW else entry.name
-    for entry in ENTRIES if "train" in entry.modes
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(entry.name, marks=pytest.mark.soak) if entry.name in SLOW else entry.name
+        for entry in ENTRIES
+        if "train" in entry.modes
+    ],
+)
 def test_each_system_trains_on_the_device_that_was_chosen_and_its_loss_falls(name: str) -> None:
     entry = named(name)
     rows, batch, steps, rate = RUNS[name]
@@ -87,9 +101,13 @@ def test_each_system_trains_on_the_device_that_was_chosen_and_its_loss_falls(nam
     optimizer = kind(model.parameters(), lr=rate)
     data = entry.example(rows)
     placement = placer.choose(
-        model, batch=entry.example(batch), loss=entry.loss, optimizer=optimizer, data=entry.data or "host",
+        model,
+        batch=entry.example(batch),
+        loss=entry.loss,
+        optimizer=optimizer,
+        data=entry.data or "host",
         steps=steps,
-    )  # fmt: skip
+    )
     assert placement.confidence is not None  # it was predicted, not placed by the default rule
     # A trajectory has its points first: there is one, and it is the whole batch.
     loader = [data] if rows == batch else DataLoader(TensorDataset(*data), batch)

@@ -25,9 +25,12 @@ def profile(rate: float = 1e10, created: str = "2026-01-01T00:00:00+00:00", devi
 
 def tiny(**changes: Any) -> Entry:
     made = Entry(
-        "tiny", "mlp", lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), lambda n: torch.randn(n, 4),
+        "tiny",
+        "mlp",
+        lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)),
+        lambda n: torch.randn(n, 4),
         (1, 64),
-    )  # fmt: skip
+    )
     return replace(made, **changes)
 
 
@@ -42,11 +45,26 @@ def measured(entry: Entry, **options: Any) -> Report:
 
 
 def cell(
-    network: str, device: str, predicted: float | None, measured: float | None, *, batch: int = 32, flops: float = 1.0,
+    network: str,
+    device: str,
+    predicted: float | None,
+    measured: float | None,
+    *,
+    batch: int = 32,
+    flops: float = 1.0,
     roofline: float | None = None,
-) -> Cell:  # fmt: skip
+) -> Cell:
     return Cell(
-        network, "mlp", batch, "train", device, 2, predicted=predicted, measured=measured, flops=flops,
-        low=None if predicted is None else predicted * 0.8, high=None if predicted is None else predicted * 1.25,
+        network,
+        "mlp",
+        batch,
+        "train",
+        device,
+        2,
+        predicted=predicted,
+        measured=measured,
+        flops=flops,
+        low=None if predicted is None else predicted * 0.8,
+        high=None if predicted is None else predicted * 1.25,
         baselines={} if roofline is None else {"roofline": roofline},
-    )  # fmt: skip
+    )

@@ -32,10 +32,16 @@ def judged(reported: float, point: Point) -> Judged:
     return found
 
 
-@pytest.mark.parametrize(("reported", "point", "said", "verdict"), [
-    (0.3, SMALL, "CPU", "right"), (3.0, SMALL, "CPU", "wrong"), (20.0, LARGE, "GPU", "right"),
-    (1.2, LARGE, "GPU", "near"), (0.5, WAITS, "tie", "tie"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("reported", "point", "said", "verdict"),
+    [
+        (0.3, SMALL, "CPU", "right"),
+        (3.0, SMALL, "CPU", "wrong"),
+        (20.0, LARGE, "GPU", "right"),
+        (1.2, LARGE, "GPU", "near"),
+        (0.5, WAITS, "tie", "tie"),
+    ],
+)
 def test_a_clear_winner_is_held_against_what_was_reported(
     reported: float, point: Point, said: str, verdict: str
 ) -> None:
@@ -48,10 +54,12 @@ def test_a_step_counts_as_often_on_the_side_and_with_the_host_that_it_says() -> 
     once, twice, beside, slow = (
         price_point(account(SMALL), point, 1.0)
         for point in (
-            SMALL, Point("t", (step(1, 16, count=2),)), Point("c", (step(1, 16), step(512, 512, counted=("cpu",)))),
+            SMALL,
+            Point("t", (step(1, 16, count=2),)),
+            Point("c", (step(1, 16), step(512, 512, counted=("cpu",)))),
             Point("s", SMALL.steps, gpu_host="i7-2600K"),
         )
-    )  # fmt: skip
+    )
     assert twice.cpu.step_seconds == pytest.approx(2 * once.cpu.step_seconds)
     assert beside.gpu.step_seconds == pytest.approx(once.gpu.step_seconds)
     assert beside.cpu.step_seconds > 2 * once.cpu.step_seconds

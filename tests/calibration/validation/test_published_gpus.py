@@ -27,15 +27,41 @@ from placer.tracing import Trace, trace
 from placer.workload import make_workload
 
 STEP = PricedStep(
-    source="timm", gpu="Tesla T4", network="timm:resnet50", family="vision-conv", mode="infer", dtype="float32",
-    batch=64, measured=0.010, predicted=0.011, low=0.009, high=0.013, busy=0.0105, roofline=0.008, peak=0.005,
-    provenance="published", held_out="",
-)  # fmt: skip
+    source="timm",
+    gpu="Tesla T4",
+    network="timm:resnet50",
+    family="vision-conv",
+    mode="infer",
+    dtype="float32",
+    batch=64,
+    measured=0.010,
+    predicted=0.011,
+    low=0.009,
+    high=0.013,
+    busy=0.0105,
+    roofline=0.008,
+    peak=0.005,
+    provenance="published",
+    held_out="",
+)
 PAIR = SpeedUp(
-    gpu="RTX 4090", torch="2.9.1", network="timm:resnet50", family="vision-conv", mode="infer", batch=256,
-    looked_at=False, eager=0.060, compiled=0.040, predicted_eager=0.060, predicted_compiled=0.050, low=0.03, high=0.06,
+    gpu="RTX 4090",
+    torch="2.9.1",
+    network="timm:resnet50",
+    family="vision-conv",
+    mode="infer",
+    batch=256,
+    looked_at=False,
+    eager=0.060,
+    compiled=0.040,
+    predicted_eager=0.060,
+    predicted_compiled=0.050,
+    low=0.03,
+    high=0.06,
     priced_as_compiled=True,
-)  # fmt: skip
+)
+
+
 def published(**changes: Any) -> PublishedStep:
     known: dict[str, Any] = {
         "source": "timm", "gpu": "Tesla V100-SXM2-16GB", "network": "NeuMF", "family": "recommender",
@@ -61,12 +87,19 @@ WAITING = replace(STEP, busy=0.001)
 ALONE = "1 | 10.0% | 10% | 1.10x | 100% | 20% | 50% | - |"
 
 
-@pytest.mark.parametrize(("steps", "name", "shown"), [
-    ([STEP], "device-bound", ALONE),
-    ([STEP, TWICE], "device-bound", "2 | 65.0% | 109% | 1.65x | 50% | 40% | 50% | 0% |"),  # scaled from the other GPU
-    ([STEP, HELD_OUT], "device-bound, networks held out", ALONE),
-    ([STEP, WAITING], "host-bound (host not known)", ALONE),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("steps", "name", "shown"),
+    [
+        ([STEP], "device-bound", ALONE),
+        (
+            [STEP, TWICE],
+            "device-bound",
+            "2 | 65.0% | 109% | 1.65x | 50% | 40% | 50% | 0% |",
+        ),  # scaled from the other GPU
+        ([STEP, HELD_OUT], "device-bound, networks held out", ALONE),
+        ([STEP, WAITING], "host-bound (host not known)", ALONE),
+    ],
+)
 def test_a_line_of_the_steps_has_errors_and_baselines(steps: list[PricedStep], name: str, shown: str) -> None:
     assert line(name, published_steps.tables(steps)) == shown
 

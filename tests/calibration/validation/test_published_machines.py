@@ -40,8 +40,10 @@ def test_an_op_is_priced_on_the_machine_of_its_row_and_what_cannot_be_is_counted
     arm = {"cpu": "m8g.4xlarge (Graviton4, Neoverse V2)", "cores": "16", "threads": "16"}
     apple = on_apple("relu", MANY, 9.0, 9.0)
     unknown = {**apple[1], "gpu": "Apple M99 GPU (MPS)"}
-    rows = read(tmp_path, [op("add", LARGE, 900.0), op("add", LARGE, 900.0, **arm), *apple, unknown,
-                           op("frobnicate", SMALL, 1.0)])  # fmt: skip
+    rows = read(
+        tmp_path,
+        [op("add", LARGE, 900.0), op("add", LARGE, 900.0, **arm), *apple, unknown, op("frobnicate", SMALL, 1.0)],
+    )
     said: list[str] = []
     found = list(price_ops(rows, said.append))
     assert [p.group for p in found] == ["x86, 24 cores", "Arm, 16 cores", "Apple CPUs", "MPS"]
@@ -65,10 +67,13 @@ def test_which_device_is_faster_counts_where_the_source_is_clear(tmp_path: Path)
     large, near, bound, other = {"in": [[4096, 4096]]}, {"in": [[64, 64]]}, {"in": [[10]]}, {"in": [[20]]}
     cpu, of_another_day = on_apple("exp", MANY, 9000.0, 900.0)
     rows = [
-        *on_apple("exp", large, 9000.0, 900.0), *on_apple("sin", near, 100.0, 150.0),
-        *on_apple("cos", bound, None, 150.0), *on_apple("tan", other, None, 2.0),
-        {**cpu, "date": "2025-01-01"}, {**of_another_day, "date": "2025-01-02"},
-    ]  # fmt: skip
+        *on_apple("exp", large, 9000.0, 900.0),
+        *on_apple("sin", near, 100.0, 150.0),
+        *on_apple("cos", bound, None, 150.0),
+        *on_apple("tan", other, None, 2.0),
+        {**cpu, "date": "2025-01-01"},
+        {**of_another_day, "date": "2025-01-02"},
+    ]
     priced = list(price_ops(read(tmp_path, rows)))
     assert [pair.is_clear for pair in pairs(priced)] == [True, False, True, False]
     (line,) = ratio_lines(priced)

@@ -74,10 +74,16 @@ def test_the_figures_reached_are_held(with_threads: Sequence[Cell]) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", [
-    "cpu-2-core", "cpu-avx512-2-core", "cpu-avx512-2-core-calm", "cpu-avx512-2-core-november",
-    "cpu-intel-avx512-2-core",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cpu-2-core",
+        "cpu-avx512-2-core",
+        "cpu-avx512-2-core-calm",
+        "cpu-avx512-2-core-november",
+        "cpu-intel-avx512-2-core",
+    ],
+)
 def test_the_figures_reached_are_held_on_every_machine(name: str) -> None:
     path = RECORDS / name / "measurements.json"
     found = record.load(path)

@@ -106,9 +106,11 @@ def test_records_keep_no_fits() -> None:
     """But for those that are older than journals."""
     kept = {path.relative_to(RECORDS).as_posix() for path in RECORDS.rglob("*profile.json*")}
     assert kept == {
-        "cpu-2-core/profile.json.xz", "cpu-avx512-2-core/profile.json.xz", "cpu-avx512-2-core-calm/profile.json.xz",
+        "cpu-2-core/profile.json.xz",
+        "cpu-avx512-2-core/profile.json.xz",
+        "cpu-avx512-2-core-calm/profile.json.xz",
         "cpu-intel-avx512-2-core/reference_profile.json.xz",
-    }  # fmt: skip
+    }
 
 
 def journal_of(name: str, tmp_path: Path) -> Journal:

@@ -30,8 +30,16 @@ def cell(
     network: str, batch: int, device: str, predicted: float | None, measured: float | None, once: float = 0.0
 ) -> Cell:
     return Cell(
-        network, "mlp", batch, "train", device, 2, predicted=predicted, measured=measured, one_time_seconds=once,
-    )  # fmt: skip
+        network,
+        "mlp",
+        batch,
+        "train",
+        device,
+        2,
+        predicted=predicted,
+        measured=measured,
+        one_time_seconds=once,
+    )
 
 
 def row(cells: list[Cell], rows: str) -> dict[str, str]:
@@ -50,24 +58,48 @@ def surface(gpu_predicted: float | None, gpu_measured: float | None) -> dict[str
 
 def test_a_row_says_all_there_is_to_say() -> None:
     assert surface(1e-3, 1.1e-3) == {
-        "system": "surface regression", "variant": "all data in one batch on the device", "batch": "1,000",
-        "rows": "1,000", "CPU predicted": "2.00 ms", "CPU measured": "2.00 ms", "GPU predicted": "1.00 ms",
-        "GPU measured": "1.10 ms", "choice": "cuda", "finished first": "GPU", "right": "right",
-        "GPU repaid after": "1,001 epochs", "reported": "no gain on the GPU", "as reported": "no",
-    }  # fmt: skip
+        "system": "surface regression",
+        "variant": "all data in one batch on the device",
+        "batch": "1,000",
+        "rows": "1,000",
+        "CPU predicted": "2.00 ms",
+        "CPU measured": "2.00 ms",
+        "GPU predicted": "1.00 ms",
+        "GPU measured": "1.10 ms",
+        "choice": "cuda",
+        "finished first": "GPU",
+        "right": "right",
+        "GPU repaid after": "1,001 epochs",
+        "reported": "no gain on the GPU",
+        "as reported": "no",
+    }
     alone = row([CPU], "1,000")
     assert [alone[name] for name in ("GPU predicted", "GPU measured", "choice", "right", "GPU repaid after")] == [
-        "not predicted", "not measured", "cpu", "-", "-",
-    ]  # fmt: skip
+        "not predicted",
+        "not measured",
+        "cpu",
+        "-",
+        "-",
+    ]
 
 
-@pytest.mark.parametrize(("predicted", "measured", "choice", "first", "verdict", "reported"), [
-    (1e-3, 3e-3, "cuda", "CPU", "wrong", "yes"),
-    (3e-3, 1e-3, "cpu", "GPU", "wrong", "no"),
-    (3e-3, 1.4e-3, "cpu", "tie", "right", "yes"),  # 2,000 steps and a second to begin with: 3.8 s against 4 s is a tie
-    (1e-3, None, "cuda", "-", "-", "-"),
-    (None, 1e-3, "-", "GPU", "-", "no"),  # no choice is claimed where a device is without a prediction
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("predicted", "measured", "choice", "first", "verdict", "reported"),
+    [
+        (1e-3, 3e-3, "cuda", "CPU", "wrong", "yes"),
+        (3e-3, 1e-3, "cpu", "GPU", "wrong", "no"),
+        (
+            3e-3,
+            1.4e-3,
+            "cpu",
+            "tie",
+            "right",
+            "yes",
+        ),  # 2,000 steps and a second to begin with: 3.8 s against 4 s is a tie
+        (1e-3, None, "cuda", "-", "-", "-"),
+        (None, 1e-3, "-", "GPU", "-", "no"),  # no choice is claimed where a device is without a prediction
+    ],
+)
 def test_the_choice_is_judged_where_both_sides_were_measured(
     predicted: float | None, measured: float | None, choice: str, first: str, verdict: str, reported: str
 ) -> None:
@@ -125,8 +157,9 @@ def test_what_if_names_gpus_and_refuses_what_it_cannot_price(report: Report, pro
     cells = tuple(cell for cell in report.cells if cell.network == "square_product_staying")
     rows, _ = tables(replace(report, cells=cells), profile, "K40", "RTX 4090")
     assert [title.partition("on a ")[2] for title in rows] == [
-        "Tesla K40m beside it", "NVIDIA GeForce RTX 4090 beside it",
-    ]  # fmt: skip
+        "Tesla K40m beside it",
+        "NVIDIA GeForce RTX 4090 beside it",
+    ]
     with pytest.raises(UnknownGPU, match="no GPU is called 'K9000'"):
         tables(report, profile, "K9000")
     with pytest.raises(CalibrationError, match="give --suite reference"):

@@ -24,13 +24,30 @@ def text_of(report: Report, stream: io.StringIO | None = None) -> str:
 def test_a_report_has_errors_decisions_and_all_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     cells = [
         Cell(
-            "net", "mlp", batch, "train", device, 2, predicted=predicted, measured=seen, low=predicted * 0.8,
-            high=predicted * 1.2, coverage=0.9, p10=seen, p90=seen, count=30, repeatability=1.02, flops=1e6 * batch,
+            "net",
+            "mlp",
+            batch,
+            "train",
+            device,
+            2,
+            predicted=predicted,
+            measured=seen,
+            low=predicted * 0.8,
+            high=predicted * 1.2,
+            coverage=0.9,
+            p10=seen,
+            p90=seen,
+            count=30,
+            repeatability=1.02,
+            flops=1e6 * batch,
         )
         for device, batch, predicted, seen in (
-            ("cpu", 1, 1e-3, 1.1e-3), ("cpu", 64, 1e-2, 3e-2), ("cuda", 1, 5e-3, 4e-3), ("cuda", 64, 5e-3, 6e-3),
+            ("cpu", 1, 1e-3, 1.1e-3),
+            ("cpu", 64, 1e-2, 3e-2),
+            ("cuda", 1, 5e-3, 4e-3),
+            ("cuda", 64, 5e-3, 6e-3),
         )
-    ]  # fmt: skip
+    ]
     failed = Cell("net", "mlp", 4096, "train", "cuda", 2, error="OutOfMemoryError: no", prediction_error="unknown")
     report = Report("2026-01-01", {"cpu": "x"}, "hand-made", (*cells, failed), {"gone": "not installed: y"})
     shown = text_of(report)

@@ -47,8 +47,11 @@ class OneLayer(nn.Module):
 def test_a_real_network_end_to_end() -> None:
     report = measured(tiny())
     assert [(c.batch, c.mode, c.optimizer) for c in report.cells] == [
-        (1, "train", "adam"), (64, "train", "adam"), (1, "infer", ""), (64, "infer", ""),
-    ]  # fmt: skip
+        (1, "train", "adam"),
+        (64, "train", "adam"),
+        (1, "infer", ""),
+        (64, "infer", ""),
+    ]
     for cell in report.cells:
         assert (cell.network, cell.device, cell.threads) == ("tiny", "cpu", 1)
         assert cell.error is cell.prediction_error is None

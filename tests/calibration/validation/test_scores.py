@@ -89,7 +89,7 @@ def test_a_larger_batch_as_long_as_the_smallest() -> None:
         cell("a", "cpu", 1.0, 9.0, batch=1),
         cell("b", "cuda", 1.0, None, batch=1),
         cell("b", "cuda", 1.0, 7.0, batch=8),
-    ]  # fmt: skip
+    ]
     assert [(found.batch, found.measured) for _, found in larger_batches(cells)] == [(8, 2.0), (64, 4.0)]
     found = as_the_smallest_batch(cells)
     assert found is not None
@@ -99,12 +99,16 @@ def test_a_larger_batch_as_long_as_the_smallest() -> None:
 
 def test_thread_decisions_with_exact_numbers() -> None:
     cells = [
-        threaded("small", 1, 1.0, 1.0), threaded("small", 2, 2.0, 1.6),  # right: 1 thread
-        threaded("large", 1, 9.0, 8.0), threaded("large", 2, 5.0, 4.0),  # right: 2 threads
-        threaded("tied", 1, 0.97, 0.5), threaded("tied", 2, 1.0, 1.0),  # within 5 %: all threads are kept, wrongly
-        threaded("unknown", 1, None, 2.0), threaded("unknown", 2, 1.0, 1.0),  # as the process starts
+        threaded("small", 1, 1.0, 1.0),
+        threaded("small", 2, 2.0, 1.6),  # right: 1 thread
+        threaded("large", 1, 9.0, 8.0),
+        threaded("large", 2, 5.0, 4.0),  # right: 2 threads
+        threaded("tied", 1, 0.97, 0.5),
+        threaded("tied", 2, 1.0, 1.0),  # within 5 %: all threads are kept, wrongly
+        threaded("unknown", 1, None, 2.0),
+        threaded("unknown", 2, 1.0, 1.0),  # as the process starts
         threaded("alone", 2, 1.0, 1.0),
-    ]  # fmt: skip
+    ]
     table = {row.rule: row for row in thread_decisions(cells)}
     assert list(table) == ["placer", "always all threads", "always 1 thread"]
     assert (table["placer"].scenarios, table["placer"].wrong) == (4, 1)
