@@ -91,8 +91,8 @@ else
 	OMP_WAIT_POLICY=PASSIVE $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 endif
 
-# Figures of docs/dev/reliability.md. PLACER_SOAK_SHARE=0.01 tries everything for a short time and writes none.
-soak: $(DEV) ## what needs time or load: about an hour, on an idle machine; writes docs/dev/reliability.json
+# PLACER_SOAK_SHARE=0.01 tries everything for a short time and writes no figures.
+soak: $(DEV) ## what needs time or load: about an hour, on an idle machine; writes figures into docs/dev/reliability.md
 	$(PY) -m pytest -m soak -p no:randomly --durations=0 $(PYTEST_ARGS)
 
 # Not in CI: three environments of several GB. VERSIONS_ARGS="'oldest torch'" tries one of them.

@@ -2,13 +2,12 @@
 
 A fenced ``console`` block whose command names the record below shows what that command prints. Every figure in such a
 block comes from the record and from the code as it is now; nothing is measured here. A block whose last line is ``...``
-shows only the first lines: as many as it has. The figures of ``make soak`` come from ``docs/dev/reliability.json``.
+shows only the first lines: as many as it has.
 ``docs/figures.py`` writes the figures that rest on records, ``docs/picture.py`` draws the picture.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -27,10 +26,6 @@ ELSEWHERE = re.compile(r"^- the profile was measured on another machine or setup
 
 #: The last line of a block that shows the beginning of an output only.
 SHORTENED = "..."
-
-#: A row of docs/dev/reliability.md whose figure ``make soak`` found: its key, and the last cell.
-SOAKED = re.compile(r"^(?P<row>\| .* \| soak `(?P<key>[^`\n]+)` \| )(?P<figure>[^|\n]*) \|$", re.MULTILINE)
-NOT_RUN = "not run yet"
 
 
 def pages() -> list[Path]:
@@ -66,17 +61,6 @@ def rewritten(text: str, run: Callable[[str], str] = output_of) -> str:
     return BLOCK.sub(block, text)
 
 
-def soaked() -> dict[str, str]:
-    """The last figure of every line of ``make soak``, with its day and machine."""
-    found = json.loads((ROOT / "docs" / "dev" / "reliability.json").read_text(encoding="utf-8"))
-    return {key: f"{entry['figure']} ({entry['day']}, {entry['machine']})" for key, entry in found.items()}
-
-
-def with_figures(text: str, figures: dict[str, str]) -> str:
-    """``text`` with the figures of ``make soak`` in their rows; rows without one say so."""
-    return SOAKED.sub(lambda match: f"{match['row']}{figures.get(match['key'], NOT_RUN)} |", text)
-
-
 def main(arguments: list[str]) -> int:
     """Rewrite every page, or with ``--check`` name those that would change. Returns the exit code."""
     if arguments not in ([], ["--check"]):
@@ -91,7 +75,7 @@ def main(arguments: list[str]) -> int:
     changed = 0
     for page in pages():
         old = page.read_text(encoding="utf-8")
-        new = with_figures(rewritten(old), soaked())
+        new = rewritten(old)
         if new != old:
             changed += 1
             print(page.relative_to(ROOT))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import logging
 import re
 import shlex
@@ -31,8 +30,6 @@ from placer.profile.profile import Profile
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-#: Families have headings in lower case, as in the code.
-FAMILY_HEADING = r"^## (?=[a-z])"
 #: A time, a rate or a share in a command's output.
 FIGURE = re.compile(r"\d (?:s|ms|µs|GB/s|[GM]FLOP/s)\b|\d ?%")
 #: The name on the package index.
@@ -150,14 +147,6 @@ def _net() -> object:
     return nn.Linear(3, 2)
 
 
-def test_extras_in_the_text_are_those_of_the_distribution() -> None:
-    section = PYPROJECT.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
-    extras = re.findall(r"^(\w+) = \[", section, re.MULTILINE)
-    for page in PAGES:
-        named = re.findall(r"pip install \"([\w-]+)\[(\w+)\]\"", page.read_text(encoding="utf-8"))
-        assert all(name == DISTRIBUTION and extra in extras for name, extra in named), page.name
-
-
 def test_every_page_is_in_the_site() -> None:
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     named = set(re.findall(r"([\w/-]+\.md)$", site, re.MULTILINE))
@@ -226,24 +215,6 @@ def test_every_figure_in_an_output_names_its_record() -> None:
         # What names its machine says which calibration it was: a record that was replaced needs new figures.
         if re.search(r"^(Machine|created):", output, re.MULTILINE):
             assert created in output, f"{page.name} shows an older record: run docs/regenerate.py"
-
-
-def test_tables_of_errors_are_those_of_the_record() -> None:
-    budgets = json.loads((RECORD.parent / "budget_errors.json").read_text(encoding="utf-8"))["rows"]
-    text = (ROOT / "docs" / "dev" / "accuracy-details.md").read_text(encoding="utf-8")
-    for row in budgets:
-        shown = f"| {row['budget']:.0f} s | {row['took']:.0f} s | {row['median']:.1%} | {row['p90']:.1%} |"
-        assert shown in text
-    families = json.loads((RECORD.parent / "family_errors.json").read_text(encoding="utf-8"))["families"]
-    text = (ROOT / "docs" / "dev" / "op-families.md").read_text(encoding="utf-8")
-    _, *sections = re.split(FAMILY_HEADING, text, flags=re.MULTILINE)
-    shown_errors = {
-        section.partition("\n")[0]: re.search(r"^- Measured error: (.*)$", section, re.M) for section in sections
-    }
-    for row in families:
-        line = shown_errors[row["family"]]
-        assert line is not None
-        assert line[1] == f"{row['error']:.0%} in {row['steps']} steps, of which it takes {row['share']:.1%}"
 
 
 def test_the_suites_error_is_that_of_the_record() -> None:

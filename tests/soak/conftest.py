@@ -1,4 +1,4 @@
-"""What takes minutes, or the machine to itself. Each line leaves a figure for docs/dev/reliability.md.
+"""What takes minutes, or the machine to itself. Each test leaves a figure in the last table of docs/dev/reliability.md.
 
 ``PLACER_SOAK_SHARE=0.01`` runs a hundredth of everything, to see that it works; figures are written for all of it only.
 """
@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +15,8 @@ import pytest
 import torch
 
 from placer import machine
-from placer.profile.store import replace_file
 
-FIGURES = Path(__file__).resolve().parents[2] / "docs" / "dev" / "reliability.json"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "dev" / "reliability.md"
 SHARE = float(os.environ.get("PLACER_SOAK_SHARE", "1"))
 
 Note = Callable[[str, str], None]
@@ -31,19 +30,19 @@ def share() -> float:
 
 @pytest.fixture
 def note(capsys: pytest.CaptureFixture[str]) -> Note:
-    """Keeps the figure of a line of the page, with the day and the machine."""
+    """Writes a figure into the row of the page that begins with a key, with the day and the machine."""
 
-    def keep(line: str, figure: str) -> None:
+    def write(key: str, figure: str) -> None:
         with capsys.disabled():
-            print(f"\n{line}: {figure}")
+            print(f"\n{key}: {figure}")
+        text = PAGE.read_text(encoding="utf-8")
+        row = re.search(rf"^\| `{re.escape(key)}` \|.*\| (.*) \|$", text, re.MULTILINE)
+        assert row is not None, f"{PAGE.name} has no row for {key!r}"
         if SHARE < 1.0:
             return
-        known = json.loads(FIGURES.read_text(encoding="utf-8"))
-        known[line] = {
-            "figure": figure,
-            "day": dt.datetime.now(dt.timezone.utc).date().isoformat(),
-            "machine": f"{machine.cpu_model()}, {machine.usable_cores()} cores, torch {torch.__version__}",
-        }
-        replace_file(FIGURES, json.dumps(known, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
+        day = dt.datetime.now(dt.timezone.utc).date()
+        machine_facts = f"{machine.cpu_model()}, {machine.usable_cores()} cores, torch {torch.__version__}"
+        told = f"{figure} ({day}, {machine_facts})"
+        PAGE.write_text(text[: row.start(1)] + told + text[row.end(1) :], encoding="utf-8")
 
-    return keep
+    return write
