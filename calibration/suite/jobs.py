@@ -100,34 +100,6 @@ def stable_baselines3() -> Built:
     return job(PPO, "MlpPolicy", "CartPole-v1", env_seconds="measure", n_steps=256, batch_size=64), run
 
 
-def tabnet() -> Built:
-    """An epoch of pytorch-tabnet's ``fit``: 4 batches of 512 rows, then 2 of an evaluation set."""
-    import numpy as np
-    from pytorch_tabnet.callbacks import Callback
-    from pytorch_tabnet.tab_model import TabNetClassifier
-
-    from placer.integrations.pytorch_tabnet import job
-
-    def data(rows: int) -> tuple[Any, Any]:
-        table = np.random.default_rng(rows).normal(size=(rows, 20)).astype(np.float32)
-        return table, (table[:, 0] > 0).astype(np.int64)
-
-    rows, held_out = data(2048), data(1024)
-    sizes = {"batch_size": 512, "virtual_batch_size": 128}
-
-    def run() -> float:
-        clock, epochs = Clock(), Callback()
-        epochs.on_epoch_begin, epochs.on_epoch_end = clock.start, clock.stop
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # which device, and which epoch was best
-            TabNetClassifier(verbose=0, device_name="cpu").fit(
-                *rows, eval_set=[held_out], max_epochs=2, callbacks=[epochs], compute_importance=False, **sizes
-            )
-        return clock.seconds
-
-    return job(TabNetClassifier(verbose=0), *rows, eval_set=[held_out], **sizes), run
-
-
 class Classifier(nn.Module):
     """Rows of 20 features to the probabilities of 2 classes."""
 
@@ -307,6 +279,6 @@ def generate() -> Built:
 
 #: The jobs by name, in the table's order.
 JOBS: dict[str, Callable[[], Built]] = {
-    "stable_baselines3": stable_baselines3, "tabnet": tabnet, "skorch": skorch, "lightning": lightning,
-    "trainer": trainer, "generate": generate,
+    "stable_baselines3": stable_baselines3, "skorch": skorch, "lightning": lightning, "trainer": trainer,
+    "generate": generate,
 }  # fmt: skip

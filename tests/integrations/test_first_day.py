@@ -22,14 +22,6 @@ def _skorch() -> placer.JobPlacement:
     return choose(net, ROWS, ROWS[:, :1])
 
 
-def _pytorch_tabnet() -> placer.JobPlacement:
-    pytest.importorskip("pandas", reason="pandas, which pytorch-tabnet imports, is not installed")
-    from placer.integrations.pytorch_tabnet import choose
-
-    estimator = importlib.import_module("pytorch_tabnet.tab_model").TabNetRegressor(verbose=0)
-    return choose(estimator, ROWS, ROWS[:, :1], batch_size=32, virtual_batch_size=16)
-
-
 def _stable_baselines3() -> placer.JobPlacement:
     from placer.integrations.stable_baselines3 import job
 
@@ -37,7 +29,7 @@ def _stable_baselines3() -> placer.JobPlacement:
 
 
 @pytest.mark.filterwarnings("ignore::placer.PlacerWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
-@pytest.mark.parametrize("ask", [_skorch, _pytorch_tabnet, _stable_baselines3])
+@pytest.mark.parametrize("ask", [_skorch, _stable_baselines3])
 def test_an_answer_without_a_calibration(ask: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACER_HOME", str(tmp_path / "home"))
     name = ask.__name__[1:]

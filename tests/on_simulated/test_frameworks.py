@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 from simulated.device import SimulatedDevice
-from simulated.spec import SPEC
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from placer import machine, profile
+from placer import profile
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -58,24 +56,6 @@ def test_lightning_is_told_the_accelerator(device: SimulatedDevice) -> None:
     assert short == {"max_epochs": 1, "accelerator": "cpu", "devices": 1}
     assert trainer_args(wide, large, accelerator="cpu") == {"accelerator": "cpu"}
     assert next(wide.parameters()).device.type == "cpu"
-
-
-def test_accelerate_takes_the_accelerator_that_was_chosen(
-    assemble: Callable[..., Sequence[SimulatedDevice]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It knows no number: it takes the process's current one."""
-    pytest.importorskip("accelerate", reason="accelerate is not installed")
-    from placer.integrations.accelerate import accelerator_args
-
-    devices = assemble(SPEC, SPEC, SPEC)
-    monkeypatch.setattr(machine, "known_free_memory", lambda name: SPEC.memory if name == "sim:1" else 1 << 20)
-    assert accelerator_args(Wide(2), (1, 64), optimizer="sgd", mode="train", steps=1) == {"cpu": True}
-    assert not any(device.initialized for device in devices)
-    assert accelerator_args(Wide(), (2048, 64), optimizer="sgd", mode="train") == {"cpu": False}
-    assert torch.ones(1, device="sim").device == torch.device("sim:1")
-    given = accelerator_args(Wide(), (2048, 64), optimizer="sgd", mode="train", devices=["sim:2", "cpu"])
-    assert given == {"cpu": False}
-    assert torch.ones(1, device="sim").device == torch.device("sim:2")
 
 
 @pytest.fixture

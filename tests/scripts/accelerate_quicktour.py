@@ -5,7 +5,7 @@ from accelerate import Accelerator
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from placer.integrations.accelerate import accelerator_args  # + placer
+import placer  # + placer
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 2))
@@ -14,8 +14,8 @@ data = TensorDataset(torch.randn(64, 10), torch.randint(0, 2, (64,)))
 training_dataloader = DataLoader(data, batch_size=16, shuffle=True)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
 
-arguments = accelerator_args(model, (torch.zeros(16, 10),), optimizer=optimizer)  # + placer
-accelerator = Accelerator(**arguments)  # without placer: accelerator = Accelerator(cpu=True)
+placement = placer.choose(model, (16, 10), optimizer=optimizer, move=False)  # + placer
+accelerator = Accelerator(cpu=placement.device.type == "cpu")  # without placer: accelerator = Accelerator(cpu=True)
 model, optimizer, training_dataloader, scheduler = accelerator.prepare(model, optimizer, training_dataloader, scheduler)
 
 losses = []

@@ -4,7 +4,7 @@ import torch
 from torch import nn, optim
 from torchdiffeq import odeint
 
-from placer.integrations import torchdiffeq as placed  # + placer
+import placer  # + placer
 
 torch.manual_seed(0)
 true_A = torch.tensor([[-0.1, 2.0], [-2.0, -0.1]])
@@ -29,7 +29,14 @@ class ODEFunc(nn.Module):
 
 func = ODEFunc()
 optimizer = optim.RMSprop(func.parameters(), lr=1e-3)
-placement = placed.choose(func, true_y0, t, method="rk4", optimizer=optimizer)  # + placer
+
+
+def step(y0, t):  # + placer
+    odeint(func, y0, t, method="rk4").mean().backward()  # + placer
+    optimizer.step()  # + placer
+
+
+placement = placer.choose(step, (true_y0, t), modules=func, optimizer=optimizer)  # + placer
 true_y0, true_y, t = placement.to((true_y0, true_y, t))  # + placer
 
 losses = []
