@@ -42,8 +42,6 @@ from placer.placed import JobPlacement, Placement, Placing, record
 from placer.profile import Profile, check_name
 from placer.question import ask, check_measurable, explained
 from placer.workload import (
-    MEASURE,
-    THREADS,
     Data,
     Job,
     Mode,
@@ -88,8 +86,8 @@ class Options:
     watts: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
-        check_choice("threads", self.threads, THREADS)
-        check_choice("measure", self.measure, MEASURE)
+        check_choice("threads", self.threads, ("keep", "tune"))
+        check_choice("measure", self.measure, ("never", "unsure", "always"))
         objective_of(self.objective, self.price, self.watts)
 
     @property

@@ -22,9 +22,10 @@ from torch.nn import functional
 
 from placer.calibration.published.plain_networks import PLAIN, NeuMF
 from placer.calibration.published.table import PublishedStep
+from placer.calibration.published.torchvision_ops import load_torchvision
 from placer.errors import TraceError, first_line
 from placer.tracing import OpCall, Trace, trace
-from placer.workload import Workload, load_torchvision
+from placer.workload import Workload
 
 #: A real run of a language model of a few hundred million parameters takes up to a minute on a CPU.
 LIMIT_SECONDS = 600.0

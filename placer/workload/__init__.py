@@ -1,8 +1,6 @@
 """What to run: checks and freezes a workload, and loads command line targets."""
 
 from placer.workload.arguments import (
-    MEASURE,
-    THREADS,
     check_available,
     check_choice,
     check_devices,
@@ -21,7 +19,6 @@ from placer.workload.loading import Loading, is_stream, measure_loading, same_or
 from placer.workload.losses import parse_loss, usual_target
 from placer.workload.pretrained import PREFIX, example
 from placer.workload.target import SUFFIX, Target, load_target
-from placer.workload.torchvision_ops import load_torchvision
 from placer.workload.workload import (
     Data,
     Mode,
@@ -36,43 +33,9 @@ from placer.workload.workload import (
 )
 
 __all__ = [
-    "MEASURE",
-    "PREFIX",
-    "SUFFIX",
-    "THREADS",
-    "Data",
-    "Job",
-    "Loading",
-    "Mode",
-    "Outputs",
-    "Part",
-    "Target",
-    "Workload",
-    "check_available",
-    "check_choice",
-    "check_devices",
-    "check_devices_here",
-    "compiled_inside",
-    "compiled_mode",
-    "load_target",
-    "load_torchvision",
-    "example",
-    "loss_modules",
-    "loss_of",
-    "of_classes",
-    "parse_loss",
-    "usual_target",
-    "make_target",
-    "make_workload",
-    "optimizer_classes",
-    "outputs_stay",
-    "override",
-    "is_stream",
-    "measure_loading",
-    "same_order",
-    "same_randomness",
-    "spread_over_processes",
-    "strict",
-    "takes",
-    "unwrap",
-]
+    "Data", "Job", "Loading", "Mode", "Outputs", "PREFIX", "Part", "SUFFIX", "Target", "Workload", "check_available",
+    "check_choice", "check_devices", "check_devices_here", "compiled_inside", "compiled_mode", "example", "is_stream",
+    "load_target", "loss_modules", "loss_of", "make_target", "make_workload", "measure_loading", "of_classes",
+    "optimizer_classes", "outputs_stay", "override", "parse_loss", "same_order", "same_randomness",
+    "spread_over_processes", "strict", "takes", "unwrap", "usual_target",
+]  # fmt: skip

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MethodType
-from typing import Any, cast
+from typing import Any, get_args
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
@@ -24,6 +22,74 @@ from torch.utils.data import DataLoader, Dataset
 from placer import machine
 from placer.nest import is_namedtuple, tensors
 from placer.workload.workload import Data, Mode, Outputs, Workload
+
+#: More steps than any run has; a float still tells them apart.
+MOST_STEPS = 2**53
+#: Optimizers a name cannot stand for: LBFGS needs a closure, SparseAdam sparse gradients. Their instances are fine.
+_UNNAMED = {"Optimizer", "LBFGS", "SparseAdam"}
+#: Losses that compare with the index of a class: one for each row of an output, where classes are the second size.
+_OF_CLASSES = (nn.functional.cross_entropy, nn.functional.nll_loss, nn.functional.multi_margin_loss)
+_OF_CLASSES_TOO = (nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss)
+_SHAPES = "a shape like (32, 84), a sequence of shapes, or a nest of tensors"
+
+
+def make_workload(
+    model: Callable[..., Any],
+    batch: Any = None,
+    *,
+    mode: str | None = None,
+    loss: Callable[..., Any] | None = None,
+    target: Any = None,
+    optimizer: str | torch.optim.Optimizer | None = None,
+    steps: int | None = None,
+    data: str = "host",
+    outputs: str | None = None,
+    autocast: torch.dtype | bool | None = None,
+    modules: nn.Module | Iterable[nn.Module] | None = None,
+) -> Workload:
+    """Check the arguments shared by ``choose`` and ``explain`` and freeze them.
+
+    Raises:
+        TypeError: an argument of the wrong kind.
+        ValueError: an argument of the right kind with a value that is not accepted.
+    """
+    for name, value in (("model", model), ("loss", loss), ("optimizer", optimizer)):
+        if isinstance(value, type):
+            raise TypeError(f"{name} must be an instance, not the class {value.__name__}: pass {value.__name__}(...)")
+    if not callable(model):
+        raise TypeError(f"model must be an nn.Module or a callable that performs one step, not {_kind(model)}")
+    is_step_function = not isinstance(model, nn.Module)
+    if mode is None:
+        # A model says whether it trains (frozen TorchScript has no flag); a step function trains.
+        step_mode: Mode = "train" if is_step_function or getattr(model, "training", False) else "infer"
+    else:
+        step_mode = check_choice("mode", mode, get_args(Mode))
+    args, kwargs = make_inputs(batch, model)
+    if loss is not None and not callable(loss):
+        raise TypeError(f"loss must be a callable on the output, or on output and target, or None, not {_kind(loss)}")
+    if loss is not None and is_step_function:
+        raise ValueError("loss is for a model; a step function computes its own loss: leave loss out")
+    compared = make_target(target, loss) if step_mode == "train" else None
+    return Workload(
+        model=model,
+        modules=_modules(model, modules),
+        args=args,
+        kwargs=kwargs,
+        mode=step_mode,
+        mode_given=mode is not None,
+        loss=loss if step_mode == "train" else None,
+        loss_modules=loss_modules(loss),
+        loss_target=compared,
+        optimizer=_optimizer(optimizer, step_mode, is_step_function),
+        steps=check_count("steps", steps),
+        data=check_choice("data", data, get_args(Data)),
+        outputs=None if outputs is None else check_choice("outputs", outputs, get_args(Outputs)),
+        autocast=_autocast(autocast),
+        is_step_function=is_step_function,
+    )
+
+
+# --- what a step is given ---------------------------------------------------------------------------------------------
 
 
 def make_inputs(batch: Any, model: Callable[..., Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -45,11 +111,6 @@ def make_inputs(batch: Any, model: Callable[..., Any]) -> tuple[tuple[Any, ...],
         if takes(model, (), by_name) or not takes(model, (batch,)):
             return (), by_name
     return (batch,), {}
-
-
-#: Losses that compare with the index of a class: one for each row of an output, where classes are the second size.
-_OF_CLASSES = (nn.functional.cross_entropy, nn.functional.nll_loss, nn.functional.multi_margin_loss)
-_OF_CLASSES_TOO = (nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss)
 
 
 def of_classes(loss: Callable[..., Any]) -> bool:
@@ -107,41 +168,44 @@ def takes(called: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
 
 def read_shapes(value: Any, name: str = "batch") -> list[tuple[int, ...]]:
     """One shape, or a sequence of shapes, as a list of shapes. A size of 0 is allowed; an inner ``()`` is a scalar."""
-    accepted = "a shape like (32, 84), a sequence of shapes, or a nest of tensors"
-    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-        raise TypeError(f"{name} must be {accepted}, not {_shown(value)}")
+    if not _is_sequence(value):
+        raise TypeError(f"{name} must be {_SHAPES}, not {_shown(value)}")
     if len(value) == 0:
-        raise ValueError(f"{name} is empty: give {accepted}")
-    nested = [isinstance(item, Sequence) and not isinstance(item, (str, bytes)) for item in value]
+        raise ValueError(f"{name} is empty: give {_SHAPES}")
+    nested = [_is_sequence(item) for item in value]
     if any(nested) and not all(nested):
-        raise TypeError(f"{name} mixes sizes and shapes: {value!r}; give {accepted}")
-    shapes: Any = value if all(nested) else [value]
-    for size in itertools.chain.from_iterable(shapes):
-        if isinstance(size, (bool, Tensor, np.ndarray)) or not hasattr(size, "__index__"):
-            raise TypeError(f"{name} must hold tensors or whole numbers, not {_shown(size)}: give {accepted}")
-        if operator.index(size) < 0:
-            raise ValueError(f"{name} must hold sizes of 0 or more, not {size} (in {value!r})")
-    return [tuple(map(operator.index, shape)) for shape in shapes]
+        raise TypeError(f"{name} mixes sizes and shapes: {value!r}; give {_SHAPES}")
+    return [tuple(_size(size, name) for size in shape) for shape in (value if all(nested) else [value])]
+
+
+def _is_sequence(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _size(size: Any, name: str) -> int:
+    if isinstance(size, (bool, Tensor)) or hasattr(size, "__array__") or not hasattr(size, "__index__"):
+        raise TypeError(f"{name} must hold tensors or whole numbers, not {_shown(size)}: give {_SHAPES}")
+    if operator.index(size) < 0:
+        raise ValueError(f"{name} must hold sizes of 0 or more, not {size}")
+    return operator.index(size)
 
 
 def _shown(value: object) -> str:
-    """What an error message says of a value that holds no tensors, and how to get them."""
-    if isinstance(value, (str, bytes, int, float)):
+    """What an error message says of a value that is no shape, and how to get tensors."""
+    if isinstance(value, (str, bytes, int, float, type(None))):
         return repr(value)
-    if isinstance(value, np.ndarray):
-        return "numpy.ndarray; torch.from_numpy makes tensors of arrays"
+    if hasattr(value, "__array__"):
+        return f"{_kind(value)}; torch.from_numpy makes tensors of arrays"
     if isinstance(value, (DataLoader, Dataset)):
-        return f"{kind_of(value)}; next(iter(loader)) is a batch of a DataLoader"
-    return kind_of(value)
+        return f"{_kind(value)}; next(iter(loader)) is a batch of a DataLoader"
+    return _kind(value)
 
 
-def kind_of(value: object) -> str:
-    """The class of a value, as error messages name it."""
+def _kind(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
 
 
-THREADS = ("keep", "tune")
-MEASURE = ("never", "unsure", "always")
+# --- devices, and what the environment asks for -----------------------------------------------------------------------
 
 
 def check_devices(devices: Any, rank_device: str | None = None) -> tuple[str, ...] | None:
@@ -193,13 +257,6 @@ def check_devices_here(devices: Any, rank_device: str | None) -> tuple[str, ...]
     return names if names is not None or rank_device is None else ("cpu", rank_device)
 
 
-def check_choice(name: str, value: Any, accepted: tuple[str, ...]) -> str:
-    """One of a few words, or ValueError."""
-    if not isinstance(value, str) or value not in accepted:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, accepted))}, not {value!r}")
-    return str(value)
-
-
 def override(rank_device: str | None = None) -> str | None:
     """The device in ``PLACER_DEVICE``, None when it is not set; ``rank_device`` as for ``device_name``.
 
@@ -221,70 +278,14 @@ def strict() -> bool:
     return os.environ.get("PLACER_STRICT", "").strip().lower() not in ("", "0", "false", "no", "off")
 
 
-MODES: tuple[Mode, ...] = ("train", "infer")
-DATA: tuple[Data, ...] = ("host", "pinned", "device")
-OUTPUTS: tuple[Outputs, ...] = ("host", "device")
-#: More steps than any run has; a float still tells them apart.
-MOST_STEPS = 2**53
-#: Optimizers a name cannot stand for: LBFGS needs a closure, SparseAdam sparse gradients. Their instances are fine.
-_UNNAMED = {"Optimizer", "LBFGS", "SparseAdam"}
+# --- the other arguments of a step ------------------------------------------------------------------------------------
 
 
-def make_workload(
-    model: Callable[..., Any],
-    batch: Any = None,
-    *,
-    mode: str | None = None,
-    loss: Callable[..., Any] | None = None,
-    target: Any = None,
-    optimizer: str | torch.optim.Optimizer | None = None,
-    steps: int | None = None,
-    data: str = "host",
-    outputs: str | None = None,
-    autocast: torch.dtype | bool | None = None,
-    modules: nn.Module | Iterable[nn.Module] | None = None,
-) -> Workload:
-    """Check the arguments shared by ``choose`` and ``explain`` and freeze them.
-
-    Raises:
-        TypeError: an argument of the wrong kind.
-        ValueError: an argument of the right kind with a value that is not accepted.
-    """
-    if isinstance(model, type):
-        raise TypeError(f"model must be an instance, not the class {model.__name__}: pass {model.__name__}(...)")
-    if not callable(model):
-        raise TypeError(f"model must be an nn.Module or a callable that performs one step, not {kind_of(model)}")
-    is_step_function = not isinstance(model, nn.Module)
-    if mode is None:
-        # A model says whether it trains (frozen TorchScript has no flag); a step function trains.
-        step_mode: Mode = "train" if is_step_function or getattr(model, "training", False) else "infer"
-    else:
-        step_mode = cast(Mode, check_choice("mode", mode, MODES))
-    args, kwargs = make_inputs(batch, model)
-    if isinstance(loss, type):
-        raise TypeError(f"loss must be a callable, not the class {loss.__name__}: pass {loss.__name__}(...)")
-    if loss is not None and not callable(loss):
-        raise TypeError(f"loss must be a callable on the output, or on output and target, or None, not {kind_of(loss)}")
-    if loss is not None and is_step_function:
-        raise ValueError("loss is for a model; a step function computes its own loss: leave loss out")
-    compared = make_target(target, loss) if step_mode == "train" else None
-    return Workload(
-        model=model,
-        modules=_modules(model, modules),
-        args=args,
-        kwargs=kwargs,
-        mode=step_mode,
-        mode_given=mode is not None,
-        loss=loss if step_mode == "train" else None,
-        loss_modules=loss_modules(loss),
-        loss_target=compared,
-        optimizer=_optimizer(optimizer, step_mode, is_step_function),
-        steps=check_count("steps", steps),
-        data=cast(Data, check_choice("data", data, DATA)),
-        outputs=None if outputs is None else cast(Outputs, check_choice("outputs", outputs, OUTPUTS)),
-        autocast=_autocast(autocast),
-        is_step_function=is_step_function,
-    )
+def check_choice(name: str, value: Any, accepted: tuple[str, ...]) -> Any:
+    """One of a few words, or ValueError."""
+    if not isinstance(value, str) or value not in accepted:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, accepted))}, not {value!r}")
+    return value
 
 
 @functools.cache
@@ -319,21 +320,17 @@ def _modules(model: Callable[..., Any], modules: Any) -> tuple[nn.Module, ...]:
     if modules is None:
         owner = getattr(model, "__self__", None)  # a bound method of a module: the module is what moves
         return (owner,) if isinstance(owner, nn.Module) else ()
-    if isinstance(modules, nn.Module):
-        return (modules,)
-    if isinstance(modules, (str, bytes)) or not isinstance(modules, Iterable):
-        raise TypeError(f"modules must be an nn.Module or several of them, not {kind_of(modules)}")
-    several = tuple(modules)
+    several = tuple(modules) if isinstance(modules, Iterable) and not isinstance(modules, nn.Module) else (modules,)
     for module in several:
         if not isinstance(module, nn.Module):
-            raise TypeError(f"modules must hold nn.Module objects, not {kind_of(module)}")
+            raise TypeError(f"modules must be an nn.Module or several of them, not {_kind(module)}")
     return several
 
 
-def _optimizer(optimizer: Any, mode: Mode, is_step_function: bool) -> str | torch.optim.Optimizer | None:
+def _optimizer(
+    optimizer: str | torch.optim.Optimizer | None, mode: Mode, is_step_function: bool
+) -> str | torch.optim.Optimizer | None:
     """Check in both modes; inference has no optimizer (``choose`` still moves the state of a given instance)."""
-    if isinstance(optimizer, type):
-        raise TypeError(f"optimizer must be an instance or a name, not the class {optimizer.__name__}")
     if isinstance(optimizer, str):
         if is_step_function:
             raise ValueError("a step function runs its own optimizer: give that instance (its state moves too) or None")
@@ -342,23 +339,21 @@ def _optimizer(optimizer: Any, mode: Mode, is_step_function: bool) -> str | torc
             raise ValueError(f"unknown optimizer {optimizer!r}: give an instance or one of {', '.join(sorted(names))}")
         optimizer = optimizer.lower()
     elif optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
-        raise TypeError(f"optimizer must be a torch.optim.Optimizer, a name or None, not {kind_of(optimizer)}")
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer, a name or None, not {_kind(optimizer)}")
     if mode == "infer":
         return None
     if optimizer is None and not is_step_function:
         return "adam"
-    return cast("str | torch.optim.Optimizer | None", optimizer)
+    return optimizer
 
 
-def _autocast(autocast: Any) -> torch.dtype | None:
+def _autocast(autocast: torch.dtype | bool | None) -> torch.dtype | None:
     if autocast is None or isinstance(autocast, bool):
         return torch.bfloat16 if autocast else None
     if autocast in (torch.float16, torch.bfloat16):
-        return cast(torch.dtype, autocast)
-    accepted = "None, True (bfloat16), torch.bfloat16 or torch.float16"
-    if isinstance(autocast, torch.dtype):
-        raise ValueError(f"autocast must be {accepted}, not {autocast}")
-    raise TypeError(f"autocast must be {accepted}, not {autocast!r}")
+        return autocast
+    error = ValueError if isinstance(autocast, torch.dtype) else TypeError
+    raise error(f"autocast must be None, True (bfloat16), torch.bfloat16 or torch.float16, not {autocast!r}")
 
 
 def loss_modules(loss: Any) -> tuple[nn.Module, ...]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from placer.errors import TargetError
 from placer.workload.arguments import of_classes, takes
-from placer.workload.named import find
+from placer.workload.target import find
 
 FORM = (
     "a loss is a name in torch.nn.functional (cross_entropy), a class of torch.nn (CrossEntropyLoss), "

@@ -1,24 +1,24 @@
 """``hf:NAME`` -> a model of transformers, built from its configuration alone, and the inputs that it takes.
 
 No weights are downloaded or read. The configuration comes from a folder, else from the cache of Hugging Face, else, for
-the names in ``KNOWN``, from the defaults of transformers, else from the network.
+the names in configurations.json, from the defaults of transformers, else from the network.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from placer import machine
 from placer.errors import TargetError, first_line
-from placer.workload.named import guarded
-from placer.workload.torchvision_ops import load_torchvision
 
 PREFIX = "hf:"
 #: The usual batch: rows of text or speech, tokens of a row, and images.
@@ -29,100 +29,46 @@ SAMPLES = 16_000
 SHARE = 0.5
 #: Seconds in which a server has to answer once, before it is asked for a file: that question is repeated for minutes.
 PATIENCE = 3.0
-
-
-class Known(NamedTuple):
-    """A published configuration: a class of transformers, the architecture, and what differs from its defaults."""
-
-    config: str
-    architecture: str
-    changes: Mapping[str, Any] = {}
-
-
-def _bert(**changes: Any) -> Known:
-    return Known("BertConfig", "BertForMaskedLM", changes)
-
-
-def _gpt2(layers: int = 12, width: int = 768, heads: int = 12) -> Known:
-    return Known("GPT2Config", "GPT2LMHeadModel", {"n_layer": layers, "n_embd": width, "n_head": heads})
-
-
-def _roberta(**changes: Any) -> Known:
-    fixed = {"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
-    return Known("RobertaConfig", "RobertaForMaskedLM", {**fixed, **changes})
-
-
-def _t5(**changes: Any) -> Known:
-    fixed = {"decoder_start_token_id": 0}
-    return Known("T5Config", "T5ForConditionalGeneration", {**fixed, **changes})
-
-
-_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
-#: By name on huggingface.co. tests/workload/test_pretrained.py holds the published numbers of parameters beside them.
-KNOWN: Mapping[str, Known] = {
-    "google-bert/bert-base-uncased": _bert(),
-    "google-bert/bert-base-cased": _bert(vocab_size=28996),
-    "google-bert/bert-large-uncased": _bert(**_LARGE),
-    "distilbert/distilbert-base-uncased": Known("DistilBertConfig", "DistilBertForMaskedLM"),
-    "distilbert/distilgpt2": _gpt2(layers=6),
-    "FacebookAI/roberta-base": _roberta(),
-    "FacebookAI/roberta-large": _roberta(**_LARGE),
-    "openai-community/gpt2": _gpt2(),
-    "openai-community/gpt2-medium": _gpt2(24, 1024, 16),
-    "openai-community/gpt2-large": _gpt2(36, 1280, 20),
-    "openai-community/gpt2-xl": _gpt2(48, 1600, 25),
-    "google-t5/t5-small": _t5(),
-    "google-t5/t5-base": _t5(d_model=768, d_ff=3072, num_layers=12, num_decoder_layers=12, num_heads=12),
-    "google/vit-base-patch16-224": Known("ViTConfig", "ViTForImageClassification", {"num_labels": 1000}),
-    "openai/whisper-tiny": Known("WhisperConfig", "WhisperForConditionalGeneration"),
-}
 #: Organizations whose models had no prefix at first, and still answer to that name.
 _FIRST = ("google-bert", "distilbert", "FacebookAI", "openai-community", "google-t5")
-_SHORT = {name.partition("/")[2]: name for name in KNOWN if name.partition("/")[0] in _FIRST}
+
+
+@cache
+def published() -> Mapping[str, tuple[str, dict[str, Any]]]:
+    """By name on huggingface.co: the architecture, and what differs from the defaults of its configuration."""
+    text = Path(__file__).with_name("configurations.json").read_text(encoding="utf-8")
+    return {name: (architecture, changes) for name, (architecture, changes) in json.loads(text).items()}
 
 
 def build(name: str) -> tuple[nn.Module, tuple[str, ...]]:
     """The model of a name or a folder, as training would begin it, and notes. Raises TargetError in one line."""
     try:
-        guarded(load_torchvision, "torchvision")
         import transformers
     except ImportError as error:
-        reason = "" if isinstance(error, ModuleNotFoundError) and error.name == "transformers" else f" ({error})"
-        raise TargetError(f"hf:{name} needs transformers{reason}; run: pip install transformers") from error
+        raise TargetError(f"hf:{name} needs transformers ({error}); run: pip install transformers") from error
     for package in ("transformers", "huggingface_hub"):  # without the advice that both log
         logging.getLogger(package).setLevel(logging.ERROR)
     config, notes = _configuration(name, transformers)
+    architecture = (getattr(config, "architectures", None) or ["AutoModel"])[0]
+    kind = getattr(transformers, architecture, None)
+    make = getattr(kind, "_from_config", None) or getattr(kind, "from_config", None)
+    if make is None:
+        raise TargetError(
+            f"hf:{name}: its architecture is {architecture}, which is no model of transformers "
+            f"{transformers.__version__}: name a class like BertForMaskedLM in its config.json"
+        )
     try:
-        make = _maker(name, config, transformers)
         with torch.device("meta"):
-            model = make(config)
+            model: nn.Module = make(config)
         needs = sum(tensor.nbytes for tensor in model.parameters())
         if needs > SHARE * machine.memory("cpu")[1]:
             note = f"its weights, {needs / 1e9:,.0f} GB, have no room in this machine's memory, and no values"
             notes = (*notes, note)
         else:
             model = make(config)
-    except TargetError:
-        raise
     except Exception as error:  # the boundary to the configuration of anybody
         raise TargetError(f"hf:{name} cannot be built: {type(error).__name__}: {first_line(error)}") from error
     return model.train(), notes
-
-
-def _maker(name: str, config: Any, transformers: Any) -> Callable[[Any], nn.Module]:
-    """What makes the model of a configuration. Raises TargetError where its architecture is no model."""
-    architecture = (getattr(config, "architectures", None) or ["AutoModel"])[0]
-    kind = getattr(transformers, architecture, None)
-    if kind is None:
-        version = transformers.__version__
-        raise TargetError(f"hf:{name} is a {architecture}, which transformers {version} does not have")
-    make: Callable[[Any], nn.Module] | None = getattr(kind, "_from_config", None) or getattr(kind, "from_config", None)
-    if make is None:
-        raise TargetError(
-            f"hf:{name}: its architecture is {architecture}, which is no model: name a class like BertForMaskedLM in "
-            "its config.json"
-        )
-    return make
 
 
 def _configuration(name: str, transformers: Any) -> tuple[Any, tuple[str, ...]]:
@@ -138,9 +84,11 @@ def _configuration(name: str, transformers: Any) -> tuple[Any, tuple[str, ...]]:
         return _read(name, transformers, name, local_files_only=True), ()
     except _NotFound:
         pass
-    published = KNOWN.get(_SHORT.get(name, name))
-    if published is not None:
-        config = getattr(transformers, published.config)(**published.changes, architectures=[published.architecture])
+    first_names = {full.partition("/")[2]: full for full in published() if full.startswith(_FIRST)}
+    full_name = first_names.get(name, name)
+    if full_name in published():
+        architecture, changes = published()[full_name]
+        config = getattr(transformers, architecture).config_class(**changes, architectures=[architecture])
         note = f"the configuration of {name} is from the defaults of transformers {transformers.__version__}"
         return config, (f"{note}: its own is not in the cache of Hugging Face",)
     return _read(name, transformers, name, local_files_only=not _answers(name)), ()
@@ -164,22 +112,20 @@ def _answers(name: str) -> bool:
 def _read(name: str, transformers: Any, source: str, **options: Any) -> Any:
     try:
         return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
-    except OSError as error:
-        if Path(source).is_dir():
-            raise TargetError(f"hf:{name}: transformers does not read its config.json: {_said(error)}") from None
-        raise _NotFound(
-            f"hf:{name}: its config.json is not in the cache of Hugging Face, and huggingface.co has no such model or "
-            "does not answer; check the name, or give a folder that holds the file: hf:PATH"
-        ) from error
     except Exception as error:  # the boundary to a file of anybody
-        raise TargetError(f"hf:{name}: transformers does not read its configuration: {_said(error)}") from error
-
-
-def _said(error: Exception) -> str:
-    return first_line(error).rstrip(".")[:200]
+        if isinstance(error, OSError) and not Path(source).is_dir():
+            raise _NotFound(
+                f"hf:{name}: its config.json is not in the cache of Hugging Face, and huggingface.co has no such model "
+                "or does not answer; check the name, or give a folder that holds the file: hf:PATH"
+            ) from error
+        why = first_line(error).rstrip(".")[:200]
+        raise TargetError(f"hf:{name}: transformers does not read its config.json: {why}") from error
 
 
 # --- what a step is given ---------------------------------------------------------------------------------------------
+
+#: What to do with a model of transformers that does not say what it takes.
+_INSTEAD = "write it into a file, with its inputs in a placer.Part, and name that: file.py:attribute"
 
 
 def example(
@@ -193,30 +139,21 @@ def example(
     """
     try:
         return _example(model, train, shape, dtype)
-    except (TargetError, ValueError):
+    except ValueError:
         raise
     except Exception as error:  # the boundary to the configuration of anybody
         why = f"{type(error).__name__}: {first_line(error)}"
         raise TargetError(f"the inputs of {type(model).__name__} cannot be made up ({why}); {_INSTEAD}") from error
 
 
-_WITHOUT_NAMES = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-#: What to do with a model of transformers that does not say what it takes.
-_INSTEAD = "write it into a file, with its inputs in a placer.Part, and name that: file.py:attribute"
-
-
 def _example(model: Any, train: bool, shape: tuple[int, ...] | None, dtype: torch.dtype | None) -> dict[str, Any]:
     config, taken = model.config, inspect.signature(model.forward).parameters
-    by_name = [name for name, parameter in taken.items() if parameter.kind not in _WITHOUT_NAMES]
-    if not by_name:
-        raise TargetError(f"{type(model).__name__} has no forward of inputs with names; {_INSTEAD}")
-    name = model.main_input_name if model.main_input_name in by_name else by_name[0]
+    name = model.main_input_name if model.main_input_name in taken else next(iter(taken))
     usual = _usual_shape(name, config)
     if shape is None and usual is None:
         raise ValueError(f"--batch is missing: give the shape of {name}, the main input of {type(model).__name__}")
     if shape is not None and usual is not None and len(shape) != len(usual):
-        like = ",".join(map(str, usual))
-        typed = ",".join(map(str, shape))
+        typed, like = (",".join(map(str, sizes)) for sizes in (shape, usual))
         raise ValueError(f"--batch {typed} does not fit: {name} of {type(model).__name__} is like {like}")
     shape = shape or usual
     assert shape is not None
@@ -227,13 +164,13 @@ def _example(model: Any, train: bool, shape: tuple[int, ...] | None, dtype: torc
         inputs[name] = _tokens(config, shape, dtype or torch.int64)
         if "attention_mask" in taken:  # as tokenizers give it
             inputs["attention_mask"] = torch.ones(shape, dtype=torch.int64)
+        pictures = getattr(config, "vision_config", None)
+        if pictures is not None and "pixel_values" in taken:  # pairs of a text and an image
+            size = (shape[0], *(_usual_shape("pixel_values", pictures) or ())[1:])
+            inputs["pixel_values"] = torch.empty(size, dtype=model.dtype, device="meta")
     else:
         inputs[name] = torch.empty(shape, dtype=dtype or model.dtype, device="meta")
     texts = (shape[0], shape[1] if name == "input_ids" else _length(config, "max_target_positions"))
-    pictures = getattr(config, "vision_config", None)
-    if pictures is not None and "pixel_values" in taken and name == "input_ids":  # pairs of a text and an image
-        size = (shape[0], *(_usual_shape("pixel_values", pictures) or ())[1:])
-        inputs["pixel_values"] = torch.empty(size, dtype=model.dtype, device="meta")
     decodes = config.is_encoder_decoder and "decoder_input_ids" in taken
     labels = _labels(model, taken, texts if decodes else shape) if train else {}
     if decodes and "labels" not in labels:
@@ -243,9 +180,8 @@ def _example(model: Any, train: bool, shape: tuple[int, ...] | None, dtype: torc
 
 def _usual_shape(name: str, config: Any) -> tuple[int, ...] | None:
     """The usual batch of a main input, by its name; None where there is none."""
-    text = config.get_text_config()
     if name == "input_ids":
-        return ROWS, _length(text, "max_position_embeddings")
+        return ROWS, _length(config.get_text_config(), "max_position_embeddings")
     if name == "pixel_values":
         size = getattr(config, "image_size", None) or 224
         height, width = (size, size) if isinstance(size, int) else tuple(size)

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from placer.calibration.published import PublishedStep, networks, read_steps, trace_step
+from placer.calibration.published import PublishedStep, networks, read_steps, torchvision_ops, trace_step
 from placer.calibration.published.networks import build, identity
-from placer.workload import torchvision_ops
 
 from .synthetic import published_step
 
