@@ -1,11 +1,9 @@
-"""SkyPilot: how long a task takes on each candidate of its optimizer, and what the instances of its catalog cost.
+"""SkyPilot: the instances of its catalog and what they cost, for ``placer.fleet``.
 
->>> estimate = estimator(model, (64, 84), mode="train", steps=100_000)
->>> task.set_resources({sky.Resources(cpus="4"), sky.Resources(accelerators="T4")})
->>> task.set_time_estimator(estimate)
->>> optimize(task, minimize="cost")
+>>> fleet = placer.fleet(model, (64, 84), steps=100_000, machines=machines("aws"), objective="cost")
+>>> task.set_resources([sky.Resources(instance_type=row.machine) for row in fleet.rows[:3]])
 
-SkyPilot is imported by ``optimize`` alone. Of its catalog only the CSV files on this disk are read: nothing is fetched.
+SkyPilot is not imported, and nothing is fetched: the CSV files of its catalog on this disk are read.
 """
 
 from __future__ import annotations
@@ -14,20 +12,14 @@ import csv
 import math
 import re
 import time
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from placer.errors import PlacerError, PlacerWarning, UnknownGPU
-from placer.fleets import Machine, cpu_class, rank, traced, work_of
+from placer.errors import PlacerError, UnknownGPU
+from placer.fleets import Machine, cpu_class
 from placer.profile import find_gpu
-from placer.workload import Job, Workload, check_choice
 
-#: Seconds that a candidate takes which cannot do the work: some thirty years. SkyPilot's optimizer fails on infinity.
-NEVER = 1e9
 #: vCPUs that SkyPilot picks where nobody says how many.
 DEFAULT_VCPUS = 8
 #: Families of CPU instances that SkyPilot picks from where a cloud sells many: no burstable ones, which run at a part
@@ -51,86 +43,6 @@ _SAME = {
     "RTXPRO6000": "RTX PRO 6000 Blackwell Server Edition", "RTXPRO6000S": "RTX PRO 6000 Blackwell Server Edition",
     "RTXPRO6000WS": "RTX PRO 6000 Blackwell Workstation Edition",
 }  # fmt: skip
-
-
-def estimator(what: Callable[..., Any] | Workload | Job, batch: Any = None, **workload: Any) -> Callable[[Any], float]:
-    """A function for ``Task.set_time_estimator``: from ``sky.Resources`` to the seconds that all of the work takes.
-
-    The step is traced now, and priced once for each GPU and number of vCPUs. A candidate with a GPU runs on the GPU,
-    driven by the CPU of its vCPUs, one without runs on the CPU. One GPU is priced where a candidate has several, as
-    placer does not share out a model. What placer does not know, such as a TPU, and what the work does not fit on takes
-    ``NEVER``. A warning says so, once.
-
-    Args:
-        what: a model or a step, with the arguments that ``placer.explain`` takes for it; a ``Workload``; or a ``Job``.
-            It must say how much there is to do: ``steps=``, of a job ``repeats=``.
-
-    Raises:
-        ValueError, TypeError: a wrong argument, or no number of steps.
-        TraceError: the step cannot be traced.
-    """
-    asked = work_of(what, batch, **workload)
-    if isinstance(asked, Job) and asked.repeats is None:
-        raise ValueError("how long will it take? Say how often the job runs: placer.Job(parts, repeats=10)")
-    if isinstance(asked, Workload) and asked.steps is None:
-        raise ValueError("how long will it take? Say how many steps there are: steps=100_000")
-    work = traced(asked)
-
-    @cache
-    def warn_once(message: str) -> None:
-        warnings.warn(PlacerWarning(message), stacklevel=3)
-
-    @cache
-    def priced(gpu: str, vcpus: float) -> float:
-        name = gpu or f"{vcpus:g} vCPUs"
-        try:
-            devices = rank(work, [Machine(name, cpu_class(vcpus), gpu=gpu)]).rows[0].devices
-        except PlacerError as error:
-            warn_once(f"{name} takes NEVER: {error}")
-            return NEVER
-        cost = next((cost for device, cost in devices.items() if (device == "cpu") != bool(gpu)), None)
-        if cost is None or cost.total_seconds is None or not cost.fits:
-            warn_once(f"{name} takes NEVER: the work does not {'run there' if cost is None else 'fit its memory'}")
-            return NEVER
-        return cost.total_seconds
-
-    def estimate(resources: Any) -> float:
-        accelerator, count = next(iter((resources.accelerators or {}).items()), ("", 0))
-        gpu = gpu_called(accelerator) if accelerator else ""
-        if gpu is None:
-            warn_once(f"placer knows no GPU {accelerator!r}: it takes NEVER; placer gpus lists those that it knows")
-            return NEVER
-        if gpu and count != 1:
-            warn_once(f"{accelerator}:{count:g} is priced as one {accelerator}: placer does not share out a model")
-        vcpus = re.match(r"\d+(\.\d+)?", str(resources.cpus or ""))  # "8", or "8+"
-        return priced(gpu, float(vcpus[0]) if vcpus else DEFAULT_VCPUS)
-
-    return estimate
-
-
-def optimize(task: Any, *, minimize: str = "cost") -> Any:
-    """Let SkyPilot's optimizer choose for a task with an estimator, and keep its choice: the ``sky.Resources``.
-
-    The task then asks for these alone. Call it before ``sky.launch``: SkyPilot's server gets tasks as YAML, which
-    holds no estimator. ``minimize`` is ``"cost"`` or ``"time"``. SkyPilot's own errors pass through.
-
-    Raises ValueError where the task has no estimator, or ``minimize`` is neither.
-    """
-    import sky
-    from sky.optimizer import Optimizer
-    from sky.utils.common import OptimizeTarget
-
-    check_choice("minimize", minimize, ("cost", "time"))
-    if task.time_estimator_func is None:
-        raise ValueError(
-            "the task has no estimator: task.set_time_estimator(placer.integrations.skypilot.estimator(...))"
-        )
-    with sky.Dag() as dag:
-        dag.add(task)
-    Optimizer.optimize(dag, minimize=OptimizeTarget[minimize.upper()], quiet=True)
-    best = task.best_resources
-    task.set_resources(best)
-    return best
 
 
 def machines(cloud: str | None = None, region: str | None = None) -> list[Machine]:
@@ -158,13 +70,14 @@ def machines(cloud: str | None = None, region: str | None = None) -> list[Machin
         gpu = gpu_called(offer.gpu) if offer.gpu else ""
         if gpu is None or (gpu, offer.vcpus) in cheapest or not (gpu or offer.vcpus):
             continue
+        date = time.strftime("%Y-%m-%d", time.localtime(clouds[offer.cloud].stat().st_mtime))
         cheapest[gpu, offer.vcpus] = Machine(
             offer.instance,
             cpu_class(offer.vcpus or DEFAULT_VCPUS, offer.memory_gb),
             gpu=gpu,
             price=offer.price,
-            note=f"{offer.cloud} {offer.region}, price of {offer.date}",
-            priced=offer.date,
+            note=f"{offer.cloud} {offer.region}, price of {date}",
+            priced=date,
         )
     return list(cheapest.values())
 
@@ -173,8 +86,7 @@ def machines(cloud: str | None = None, region: str | None = None) -> list[Machin
 class Offer:
     """An instance type in one region, with one GPU or none (by SkyPilot's name, "" for none).
 
-    ``vcpus`` and ``memory_gb`` (GiB) are None where the catalog has none. ``price`` is in dollars per hour on demand,
-    ``date`` the day on which the catalog was downloaded.
+    ``vcpus`` and ``memory_gb`` (GiB) are None where the catalog has none. ``price`` is in dollars per hour on demand.
     """
 
     cloud: str
@@ -185,7 +97,6 @@ class Offer:
     vcpus: float | None
     memory_gb: float | None
     price: float
-    date: str
 
 
 @cache
@@ -213,41 +124,41 @@ def _files() -> dict[str, Path]:
 
 
 def _offers(cloud: str, path: Path) -> list[Offer]:
-    """Every priced row of a file with one accelerator or none. Raises PlacerError."""
-    date = time.strftime("%Y-%m-%d", time.localtime(path.stat().st_mtime))
-    rows: list[Offer] = []
+    """Every priced instance of a file with one accelerator or none, of the usual families. Raises PlacerError."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                price, count = _number(row["Price"]), _number(row["AcceleratorCount"])
-                if price is not None and count in (None, 1.0):
-                    rows.append(
-                        Offer(
-                            cloud,
-                            row["InstanceType"],
-                            row["Region"],
-                            row.get("AvailabilityZone") or "",
-                            row["AcceleratorName"] if count else "",
-                            _number(row["vCPUs"]),
-                            _number(row["MemoryGiB"]),
-                            price,
-                            date,
-                        )
-                    )
+            rows = [_offer(cloud, row) for row in csv.DictReader(file)]
     except (OSError, KeyError, ValueError, csv.Error) as error:
         raise PlacerError(
             f"SkyPilot's catalog {path} cannot be read ({error}): delete it, and download it again with "
             f"sky show-gpus --cloud {cloud}"
         ) from None
-    sold = [offer for offer in rows if offer.instance]
-    if cloud == "gcp":  # its GPUs are priced apart: each with the hosts of its zone
-        hosts = {(offer.instance, offer.zone): offer for offer in sold}
-        for gpu in rows:
-            if not gpu.instance:
-                sold_with = (hosts.get((name, gpu.zone)) for name in _GOOGLE_HOSTS.get(gpu.gpu, ()))
-                sold += [replace(host, gpu=gpu.gpu, price=host.price + gpu.price) for host in sold_with if host]
+    offers = [offer for offer in rows if offer is not None]
+    sold = [offer for offer in offers if offer.instance]
+    hosts = {(offer.instance, offer.zone): offer for offer in sold}
+    for gpu in offers:
+        if not gpu.instance:  # of Google, whose GPUs are priced apart: each with the hosts of its zone
+            sold_with = (hosts.get((name, gpu.zone)) for name in _GOOGLE_HOSTS.get(gpu.gpu, ()))
+            sold += [replace(host, gpu=gpu.gpu, price=host.price + gpu.price) for host in sold_with if host]
     family = _FAMILIES.get(cloud)
     return [offer for offer in sold if offer.gpu or family is None or family.match(offer.instance)]
+
+
+def _offer(cloud: str, row: dict[str, str]) -> Offer | None:
+    """A row of a file; None without a price, or with several accelerators. Raises KeyError, ValueError."""
+    price, count = _number(row["Price"]), _number(row["AcceleratorCount"])
+    if price is None or count not in (None, 1.0):
+        return None
+    return Offer(
+        cloud,
+        row["InstanceType"],
+        row["Region"],
+        row.get("AvailabilityZone") or "",
+        row["AcceleratorName"] if count else "",
+        _number(row["vCPUs"]),
+        _number(row["MemoryGiB"]),
+        price,
+    )
 
 
 def _number(text: str) -> float | None:
