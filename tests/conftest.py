@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from placer import machine, profile
-from placer.pricing import speed_reading
+from placer.pricing import speeds
 from placer.pricing.predict import source_shares
 from placer.pricing.prediction import Prediction, PricedTrace
 from placer.pricing.speeds import CpuSpeeds
@@ -38,14 +38,14 @@ def _read_once() -> Iterator[None]:
 
     Here it is read once for each number of threads, and counts as quiet, whatever runs beside the tests.
     """
-    read_apart = speed_reading.read_apart
+    read_apart = speeds.read_apart
 
     @cache
     def read(facts: str, threads: int) -> CpuSpeeds:
         return replace(read_apart(json.loads(facts), threads), doubt=0.0, note="")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speed_reading, "read_apart", lambda facts, threads: read(json.dumps(dict(facts)), threads))
+        patch.setattr(speeds, "read_apart", lambda facts, threads: read(json.dumps(dict(facts)), threads))
         yield
 
 

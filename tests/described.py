@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from placer.pricing.describe import Context, describe
-from placer.pricing.work import Work
+from placer.pricing.shapes.shape import Work
+from placer.pricing.work import Context, describe
 from placer.tracing import trace
 from placer.tracing.trace_data import OpCall, TensorSpec
 from placer.workload import make_workload

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from placer.pricing.networks import cpu_edition, cpu_network
-from placer.pricing.shapes import Loop, Product
-from placer.pricing.work import Place, Work
+from placer.pricing.shapes.loops import Loop
+from placer.pricing.shapes.products import Product
+from placer.pricing.shapes.shape import Place, Work
 from placer.profile.profile import Device, FamilyFit
 from placer.tracing.trace_data import OpCall, TensorSpec
 

@@ -46,7 +46,7 @@ ALLOWED_MODULES = {"placer/tracing/child.py": {"pickle"}}
 IMPORTERS = {
     "calibration/__init__.py", "calibration/published/networks.py", "calibration/published/plain_networks.py",
     "placer/__init__.py", "placer/api.py",
-    "placer/cli/group.py", "placer/pricing/__init__.py", "placer/tracing/isolation.py", "placer/workload/named.py",
+    "placer/cli/group.py", "placer/tracing/isolation.py", "placer/workload/named.py",
 }  # fmt: skip
 LOADERS_OF_PROGRAMS = {"placer.workload.target", "placer.workload.load_target"}
 IMPORTING_CALLS = {"importlib.import_module", "import_module", "__import__", "loader.exec_module"}

@@ -1,6 +1,6 @@
 """Fits a CPU with many threads: one core's prices, and a few numbers of all cores together.
 
-What an op takes on several cores follows from what one takes and from how torch shares it (``pricing.many_cores``). So
+What an op takes on several cores follows from what one takes and from how torch shares it (``pricing.physics``). So
 a calibration measures one core at length. Of all cores it measures rates, what a region and a thread take to start, and
 some whole steps, which tell the pace.
 """

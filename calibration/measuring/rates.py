@@ -138,7 +138,7 @@ def fresh_bytes_per_second(timer: RateTimer) -> float:
     return source.nbytes / timer(lambda: torch.neg(source))
 
 
-#: Numbers of a loop that torch gives one thread, and of one that it gives several (``pricing.families.family``).
+#: Numbers of a loop that torch gives one thread, and of one that it gives several (``pricing.shapes``).
 _ONE_PIECE, _TWO_PIECES = FINE_GRAIN, 2 * FINE_GRAIN
 #: Images of a convolution that a team of as many threads runs, channels and positions: so small that oneDNN gives each
 #: thread one image.

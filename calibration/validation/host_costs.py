@@ -1,4 +1,4 @@
-"""Fits what each thing that a host does for a step on a GPU costs (``placer.pricing.host_costs``).
+"""Fits what each thing that a host does for a step on a GPU costs (``placer.pricing.framework``).
 
     python -m placer.calibration.validation.host_costs RECORD...
 

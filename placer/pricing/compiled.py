@@ -14,13 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from placer.pricing.families import FAMILIES
 from placer.pricing.framework import framework_counts
 from placer.pricing.ops import row_of
 from placer.pricing.physics import evaluates, op_parts
 from placer.pricing.prediction import Compilation, PricedTrace
-from placer.pricing.shapes import Convolution, Windows
-from placer.pricing.work import Work
+from placer.pricing.shapes import FAMILIES
+from placer.pricing.shapes.loops import Windows
+from placer.pricing.shapes.products import Convolution
+from placer.pricing.shapes.shape import Work
 from placer.profile import Device, find_gpu
 from placer.tracing import OpCall, Trace
 
@@ -46,7 +47,7 @@ _LOADING, _PER_GRAPH, _PER_OP, _PER_KERNEL = 6.0, 0.5, 0.005, 0.3
 
 
 @dataclass(frozen=True)
-class Place:
+class Member:
     """A call in a compiled step: its kernel (None: not the compiler's) and the share of its traffic that is left."""
 
     kernel: int | None = None
@@ -135,7 +136,7 @@ def compiled_step(priced: PricedTrace, model: CostModel) -> PricedTrace:
     )
 
 
-def places_in_kernels(trace: Trace, works: Sequence[Work], regions: Sequence[str]) -> list[Place]:
+def places_in_kernels(trace: Trace, works: Sequence[Work], regions: Sequence[str]) -> list[Member]:
     """The place of every call of a step. ``regions`` name the graph that each call is compiled in; "" is eager."""
     kernels, makers = _kernels(trace, works, regions)
     outside: set[int] = set(trace.output_values)  # values that are read elsewhere than in the kernel that makes them
@@ -148,7 +149,7 @@ def places_in_kernels(trace: Trace, works: Sequence[Work], regions: Sequence[str
     places = []
     for call, kernel, (reads, writes) in zip(trace.calls, kernels, trace.dataflow, strict=True):
         if kernel is None or len(reads) != len(call.inputs) or len(writes) != len(call.outputs):
-            places.append(Place(kernel))
+            places.append(Member(kernel))
             continue
         total = left = 0
         for value, spec in zip(reads, call.inputs, strict=True):
@@ -160,7 +161,7 @@ def places_in_kernels(trace: Trace, works: Sequence[Work], regions: Sequence[str
         for value, spec in zip(writes, call.outputs, strict=True):
             total += spec.stored_bytes
             left += spec.stored_bytes if value in outside or value not in used else 0
-        places.append(Place(kernel, left / total if total else 0.0))
+        places.append(Member(kernel, left / total if total else 0.0))
     return places
 
 
@@ -249,7 +250,7 @@ def host_counts(
     trace: Trace,
     seconds: Sequence[float],
     works: Sequence[Work],
-    places: Sequence[Place],
+    places: Sequence[Member],
     regions: Sequence[str],
     python: float,
 ) -> dict[str, float]:

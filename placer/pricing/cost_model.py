@@ -12,38 +12,38 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from placer.errors import ProfileError, ProfileTooOld
 from placer.lazy import cached_property
-from placer.pricing.describe import describe_step, different_works, on_accelerator
-from placer.pricing.framework import framework_counts
-from placer.pricing.many_cores import SHARED_SIGMA, cut_of, share_of, shared_seconds
+from placer.pricing.framework import framework_counts, host_seconds, kernels_of, pause_seconds
+from placer.pricing.gpu.apple import AppleModel
+from placer.pricing.gpu.device_model import DeviceModel, device_model, edition
 from placer.pricing.networks import Network, cpu_edition, cpu_network
 from placer.pricing.ops import COUNTED
 from placer.pricing.physics import (
+    SHARED_SIGMA,
     atomic_seconds,
     bounds,
     cpu_inputs,
+    cut_of,
     fresh_seconds,
     has_physics,
     missed_seconds,
+    share_of,
+    shared_seconds,
     start_share,
     table_seconds,
+    unfolded,
+    unfolded_seconds,
 )
 from placer.pricing.prediction import SIGMA, PricedTrace, Provenance, Source
-from placer.pricing.shapes import ONE_PIECE
-from placer.pricing.timeline import host_seconds, kernels_of, pause_seconds
-from placer.pricing.unfolded import unfolded, unfolded_seconds
-from placer.pricing.work import Work, known_labels, op_label
+from placer.pricing.shapes.shape import ONE_PIECE, Work
+from placer.pricing.work import describe_step, different_works, known_labels, on_accelerator, op_label
 from placer.profile import Device, FamilyFit, Profile
 from placer.tracing import Trace
-
-if TYPE_CHECKING:
-    from placer.pricing.gpu.apple import AppleModel
-    from placer.pricing.gpu.device_model import DeviceModel
 
 #: Seconds, sigma of log(seconds) and source of each of some ops.
 Prices: TypeAlias = tuple[list[float], list[float], list[Source]]
@@ -80,12 +80,8 @@ class CostModel:
 
     @cached_property
     def _gpu(self) -> DeviceModel | AppleModel | None:
-        """The published knowledge of the fit's GPU. Imported on use: a CPU needs none."""
-        if not self.fit.gpu:
-            return None
-        from placer.pricing.gpu.device_model import device_model
-
-        return device_model(self.fit.gpu)
+        """The published knowledge of the fit's GPU; None of a CPU."""
+        return device_model(self.fit.gpu) if self.fit.gpu else None
 
     def price(self, trace: Trace) -> PricedTrace:
         """A price for every call of ``trace``; equal calls are priced once."""
@@ -225,11 +221,7 @@ def is_current(fit: Device) -> bool:
         return True
     if fit.device == "cpu":
         return fit.edition == cpu_edition() and all(_fits(name, family) for name, family in fit.families.items())
-    if not fit.gpu:
-        return True
-    from placer.pricing.gpu.published import edition
-
-    return fit.edition == edition()
+    return not fit.gpu or fit.edition == edition()
 
 
 def _fits(name: str, family: FamilyFit) -> bool:

@@ -8,15 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from placer.pricing.framework import HOST_DOUBT, ISSUE_RATIO
 from placer.pricing.networks import cpu_class_families
-from placer.pricing.physics import CYCLE, FRESH_FROM, FRESH_RATE, PRODUCT_RATE, STARTING, cycle_seconds
-from placer.pricing.speeds import CpuSpeeds
-from placer.pricing.unfolded import BYTES_PER_CYCLE, CORE_CYCLE, PRODUCTS, UNFOLDED
+from placer.pricing.physics import (
+    BYTES_PER_CYCLE,
+    CORE_CYCLE,
+    CYCLE,
+    FRESH_FROM,
+    FRESH_RATE,
+    PRODUCT_RATE,
+    PRODUCTS,
+    STARTING,
+    UNFOLDED,
+    cycle_seconds,
+)
 from placer.profile import (
     SAME_CLASS_WITHIN,
     Cores,
@@ -50,6 +61,32 @@ _TABLE_CYCLE = 1.2
 _REFERENCE_GHZ = 3.0 * 1.4
 #: Bytes of the last cache of a server's socket, where nothing is known of it.
 _USUAL_CACHE = 48e6
+
+
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+
+
+@dataclass(frozen=True)
+class CpuSpeeds:
+    """What a CPU can do with one number of threads.
+
+    ``dispatch_seconds``: start an op that computes nothing. ``flops_per_second``: multiply float32 matrices.
+    ``bytes_per_second``: copy main memory, bytes read and written. ``core_flops_per_second`` and
+    ``core_bytes_per_second``: the same of one thread alone. ``region_seconds``: start a loop on all threads.
+    ``cycle_seconds``: a core's cycle; 0: the start tells it. ``doubt``: standard deviation of the log of these, as
+    far as other programs ran when they were read; 0: the machine was quiet. ``note``: a sentence on that.
+    """
+
+    dispatch_seconds: _Positive
+    flops_per_second: _Positive
+    bytes_per_second: _Positive
+    core_flops_per_second: _Positive
+    core_bytes_per_second: _Positive
+    region_seconds: _NotNegative = 0.0
+    cycle_seconds: _NotNegative = 0.0
+    doubt: _NotNegative = 0.0
+    note: str = ""
 
 
 def nearest_profile(facts: Mapping[str, Any], *, own_class: bool = True) -> Profile:
@@ -87,7 +124,7 @@ def cpu_from_speeds(
 ) -> Device:
     """A CPU of a kind that has these speeds with ``threads`` threads, by a profile of another machine.
 
-    ``measured`` with so many threads is scaled; else its core is, and several share ops (``many_cores``) with a last
+    ``measured`` with so many threads is scaled; else its core is, and several share ops with a last
     cache of ``cache_bytes``. Raises ProfileError if the profile has no CPU.
     """
     if threads in measured.threads("cpu"):

@@ -1,13 +1,252 @@
-"""What an op call does, whatever runs it, by the op's row in the table."""
+"""What an op call does, whatever runs it: the formulas of the op's row in the table, by amounts of the call.
+
+Amounts are computed where a formula asks for them. Sizes are in elements.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from placer.pricing.amounts import Amounts
+from placer.lazy import cached_property
 from placer.pricing.ops import Effort, Op, evaluate, row_of
-from placer.pricing.shapes import Shape, Update, kernels_of_update, operand_bytes
-from placer.tracing import OpCall
+from placer.pricing.shapes.moves import Update, kernels_of_update
+from placer.pricing.shapes.shape import Shape, has_true_argument, largest, operand_bytes
+from placer.tracing import OpCall, TensorSpec
+
+
+class Amounts:
+    """The amounts of one call, by name."""
+
+    def __init__(self, call: OpCall, op: Op, shape: Shape, flops: float) -> None:
+        """``flops``: what the op's family counts."""
+        self._call, self._op, self._shape, self.flops = call, op, shape, flops
+
+    def __getitem__(self, name: str) -> Any:
+        """The amount ``name``. Raises KeyError of a name that is none, as what evaluates a formula expects."""
+        if name in _NAMES:
+            return getattr(self, name)
+        if name in type(self._shape).__dataclass_fields__:
+            return getattr(self._shape, name)
+        raise KeyError(name)
+
+    @cached_property
+    def numel(self) -> float:
+        """The largest operand or result."""
+        return float(max(largest(self._call.inputs), largest(self._call.outputs)))
+
+    @cached_property
+    def results(self) -> float:
+        """The largest result."""
+        return float(largest(self._call.outputs))
+
+    @cached_property
+    def first(self) -> float:
+        """The first operand, or where there is none the largest result."""
+        return float(self._call.inputs[0].numel) if self._call.inputs else self.results
+
+    def elements(self, number: int) -> float:
+        """The operand of that number; 1 where there is none."""
+        return float(self._call.inputs[number].numel) if number < len(self._call.inputs) else 1.0
+
+    def size(self, number: int, dim: int) -> float:
+        """A dimension of that operand; 1 where it has no such one. Numbers go round."""
+        shape = self._call.inputs[number % len(self._call.inputs)].shape
+        return float(shape[dim]) if -len(shape) <= dim < len(shape) else 1.0
+
+    def rank(self, number: int) -> int:
+        """Dimensions of that operand."""
+        return len(self._call.inputs[number].shape)
+
+    @cached_property
+    def longest(self) -> float:
+        """The largest size along the dimension that the last argument names."""
+        last = self._call.args[-1] if self._call.args else 0
+        dim = last if type(last) is int else 0
+        return float(max((t.shape[dim] for t in self._call.inputs if len(t.shape) > dim), default=1))
+
+    # Rows along one dimension.
+    @cached_property
+    def _dimension(self) -> int:
+        """The dimension that is walked, of an operand that has some: the first number among the arguments that can be
+        one, after what the op selects; else the last."""
+        rank = len(self._call.inputs[0].shape)
+        skip = 1 if "k_first" in self._op.traits else 0
+        dim = next((a for a in self._call.args[skip:] if type(a) is int), -1)
+        return dim % rank if -rank <= dim < rank else rank - 1
+
+    @cached_property
+    def all_in_one(self) -> bool:
+        """All elements are one row, as no dimension was asked for."""
+        return "whole_without_dim" in self._op.traits and not self._call.args
+
+    @cached_property
+    def row(self) -> float:
+        """Elements along the dimension that is walked."""
+        if not self._call.inputs or not self._call.inputs[0].shape:
+            return 1.0
+        if "whole" in self._op.traits or self.all_in_one:
+            return float(self._call.inputs[0].numel)
+        return float(self._call.inputs[0].shape[self._dimension])
+
+    @cached_property
+    def rows(self) -> float:
+        """How many of these there are."""
+        return self.first / max(self.row, 1.0)
+
+    @cached_property
+    def inner(self) -> float:
+        """Elements between those that follow each other along that dimension."""
+        shape = self._call.inputs[0].shape
+        return float(math.prod(shape[self._dimension + 1 :])) if shape else 1.0
+
+    @cached_property
+    def innermost(self) -> bool:
+        """That dimension is the last one."""
+        rank = len(self._call.inputs[0].shape) if self._call.inputs else 0
+        return rank <= 1 or self._dimension == rank - 1
+
+    # Norms and losses: what one block or thread of an accelerator goes through.
+    @cached_property
+    def _source(self) -> TensorSpec:
+        return max(self._call.inputs, key=lambda t: t.numel)
+
+    @cached_property
+    def training(self) -> bool:
+        """Statistics are taken of the batch."""
+        return has_true_argument(self._call)
+
+    @cached_property
+    def of_group(self) -> float:
+        """Elements of a group of channels: there are as many as statistics."""
+        groups = max((t.numel for t in self._call.outputs if len(t.shape) == 2), default=self._source.shape[0])
+        return self._source.numel / max(groups, 1)
+
+    @cached_property
+    def normalized(self) -> float:
+        """Elements of a row of a norm: those of its weight, or of the dimensions that an argument names."""
+        source = self._source
+        weights = [t.numel for t in self._call.inputs if t.numel < source.numel]
+        named = next((math.prod(a) for a in self._call.args if isinstance(a, tuple)), 0)
+        return float(max((size for size in (*weights, named) if size), default=_last(source)))
+
+    # Matrices.
+    @cached_property
+    def _matrix(self) -> Sequence[float]:
+        matrix = max((t for t in self._call.inputs if len(t.shape) > 1), key=lambda t: t.numel, default=None)
+        if matrix is None:
+            return 1.0, 1.0, 1.0
+        return float(math.prod(matrix.shape[:-2])), float(matrix.shape[-2]), float(matrix.shape[-1])
+
+    @cached_property
+    def matrices(self) -> float:
+        """Matrices of the largest operand."""
+        return self._matrix[0]
+
+    @cached_property
+    def side(self) -> float:
+        """The shorter side of one."""
+        return min(self._matrix[1:])
+
+    @cached_property
+    def cubes(self) -> float:
+        """Rows x columns x the shorter side of each."""
+        return math.prod(self._matrix) * self.side
+
+    @cached_property
+    def _solved(self) -> tuple[float, float]:
+        square = next((t for t in self._call.inputs if len(t.shape) > 1 and t.shape[-1] == t.shape[-2]), None)
+        out = max(self._call.outputs, key=lambda t: t.numel, default=None)
+        if square is None or out is None:
+            return self.cubes, self.matrices
+        return float(out.numel) * square.shape[-1], float(max(math.prod(out.shape[:-2]), 1))
+
+    @cached_property
+    def unknowns(self) -> float:
+        """Unknowns x unknowns x right-hand sides of each system of equations."""
+        return self._solved[0]
+
+    @cached_property
+    def systems(self) -> float:
+        """Systems of equations."""
+        return self._solved[1]
+
+    # Distances.
+    @cached_property
+    def _sets(self) -> tuple[float, float]:
+        """(Pairs of vectors, elements of a vector) of distances."""
+        a, *others = [t for t in self._call.inputs if len(t.shape) > 1]
+        if "one_set" in self._op.traits:
+            a = max((a, *others), key=lambda t: t.numel) if self._op.backward else a
+            return a.shape[-2] * (a.shape[-2] - 1) / 2.0, float(a.shape[-1])
+        if self._op.backward:
+            a, *others = others
+        return float(math.prod(a.shape[:-1]) * others[0].shape[-2]), float(a.shape[-1])
+
+    @cached_property
+    def pairs(self) -> float:
+        """Pairs of vectors."""
+        return self._sets[0]
+
+    @cached_property
+    def vector(self) -> float:
+        """Elements of a vector."""
+        return self._sets[1]
+
+    # Images, windows and sequences.
+    @cached_property
+    def windows(self) -> float:
+        """Windows of pooling."""
+        return float((self._call.inputs if self._op.backward else self._call.outputs)[0].numel)
+
+    @cached_property
+    def windowed(self) -> float:
+        """Elements of all windows; the larger side where windows tile it."""
+        size = self._call.args[0] if self._call.args and isinstance(self._call.args[0], tuple) else ()
+        if not size or "tiles" in self._op.traits:
+            return self.numel
+        return self.windows * math.prod(n for n in size if isinstance(n, int))
+
+    @cached_property
+    def bags(self) -> float:
+        """Bags of rows that are added up."""
+        return float(self._call.outputs[0].numel) / self.size(0, -1)
+
+    @cached_property
+    def frames(self) -> float:
+        """Time steps of log-probabilities."""
+        return float(max((t.shape[0] for t in self._call.inputs if len(t.shape) == 3), default=1))
+
+    @cached_property
+    def states(self) -> float:
+        """States of an alignment: time steps x (2 x target + 1) of each sequence."""
+        return float(max((t.numel for t in (*self._call.outputs, *self._call.inputs) if len(t.shape) == 3), default=0))
+
+    @cached_property
+    def transformed(self) -> float:
+        """Dimensions that are transformed."""
+        return float(len(next((a for a in self._call.args if isinstance(a, tuple)), (0,))))
+
+    @cached_property
+    def triples(self) -> float:
+        """Products of three: all dimensions of the three operands, each expanded by those it lacks."""
+        sizes: dict[int, int] = {}
+        for operand, lacking in zip(self._call.inputs, self._call.args, strict=False):
+            missing = lacking if isinstance(lacking, tuple) else ()
+            own = iter(operand.shape)
+            for d in range(len(operand.shape) + len(missing)):
+                sizes[d] = max(sizes.get(d, 1), 1 if d in missing else next(own, 1))
+        return float(math.prod(sizes.values()))
+
+
+def _last(spec: TensorSpec) -> float:
+    return float(spec.shape[-1]) if spec.shape else 1.0
+
+
+#: The names that formulas may use besides fields of shapes.
+_NAMES = frozenset(name for name in dir(Amounts) if not name.startswith("_")) | {"flops"}
+
 
 #: Arithmetic on complex numbers in terms of real ones: products that are added up, and one product of two.
 _COMPLEX_PRODUCTS, _COMPLEX = 4.0, 6.0

@@ -12,7 +12,8 @@ from typing import Any
 from placer import machine
 from placer.errors import ProfileMissing, UnknownCPU, UnknownGPU
 from placer.pricing.cpu_devices import core_of, cpu_from_sheet, cpu_from_speeds, nearest_profile
-from placer.pricing.speed_reading import cpu_speeds
+from placer.pricing.gpu.catalog_profile import gpu_profile
+from placer.pricing.speeds import cpu_speeds
 from placer.profile import (
     SUFFIXES,
     CpuSheet,
@@ -80,9 +81,6 @@ def _accelerator(
     alone = {**facts, "accelerators": [accelerator]}
     if calibration is not None and device in calibration.devices() and not stale_fields(calibration, alone):
         return calibration.fit(device)
-    # Only where there is an accelerator: the catalog's model takes time to load.
-    from placer.pricing.gpu.catalog_profile import gpu_profile
-
     try:
         of_catalog = gpu_profile(reported_gpu(accelerator).name, cpu)
     except UnknownGPU:
@@ -103,9 +101,6 @@ def named_profile(
     except (ProfileMissing, ValueError) as missing:  # a GPU's name need not be one that a profile could have
         if not isinstance(source, str) or source.endswith(SUFFIXES):
             raise
-        # On use: most sources are profiles.
-        from placer.pricing.gpu.catalog_profile import gpu_profile
-
         try:
             return gpu_profile(source, cpu())
         except UnknownGPU as unknown:

@@ -11,7 +11,12 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from placer.pricing.describe import is_update, reuse_distances
+from placer.pricing.ops import ANY_UPDATE, row_of, rows_of_family, updates
+from placer.pricing.shapes.layers import Recurrent
+from placer.pricing.shapes.moves import FUSED, Update
+from placer.pricing.shapes.shape import Work
+from placer.pricing.work import is_update, reuse_distances
+from placer.profile import Device
 from placer.tracing import Trace, once_per_trace
 
 #: Seconds of an op's own work after which the framework's code has left a core's own caches.
@@ -164,3 +169,89 @@ def _summed(shares: Sequence[Sequence[float]]) -> Sequence[float]:
 
 def _by_scale(what: str, shares: Sequence[float], factor: float = 1.0) -> dict[str, float]:
     return {f"{what}_reuse_distance_{scale}": factor * share for scale, share in zip(SCALES, shares, strict=True)}
+
+
+# --- what a host takes to drive a GPU --------------------------------------------------------------------------------
+
+#: Names under which a fit stores the seconds to issue a call, to issue an update besides the calls in it, and to issue
+#: each kernel of a recurrent op, or each time step of one that runs op by op. ``/`` and an op or a family may follow.
+HOST, HOST_UPDATE, HOST_KERNEL, HOST_TIME_STEP = "host", "host_update", "host_kernel", "host_time_step"
+#: The same of the number of kernels that an op runs in; ``/`` and an op follow.
+KERNELS = "kernels"
+
+
+def host_seconds(work: Work, framework: Mapping[str, float]) -> float:
+    """Seconds to issue one call: those known of the op, else of its family, else of any op, else 0.0.
+
+    An update is issued for all tensors at once: each call takes its own time and its share of the whole update's. A
+    recurrent op is as many kernels as it has time steps, or a few.
+    """
+    each, shape = _of(work, HOST, framework, framework.get(HOST, 0.0)), work.shape
+    if isinstance(shape, Recurrent):
+        kernels = shape.launches(work) * framework.get(f"{HOST_KERNEL}/{work.op}", 0.0)
+        return each + kernels + shape.steps * framework.get(f"{HOST_TIME_STEP}/{work.op}", 0.0)
+    if not isinstance(shape, Update):
+        return each
+    if work.updated_alone:
+        return shape.launches(work) * framework.get(f"{HOST}/elementwise", framework.get(HOST, 0.0))
+    return each + _of(work, HOST_UPDATE, framework, 0.0) / shape.tensors
+
+
+def kernels_of(work: Work, framework: Mapping[str, float]) -> float:
+    """Kernels that one call runs in; 1.0 where it is not known. A tensor's share of an update may be less than one."""
+    if f"{HOST_KERNEL}/{work.op}" in framework:
+        return work.shape.launches(work)
+    return framework.get(f"{KERNELS}/{issued_as(work)}", 1.0)
+
+
+def pause_seconds(kernels: float, fit: Device) -> float:
+    """Seconds between kernels that follow each other on the device, which no kernel's own time holds."""
+    return kernels * fit.rates.get("kernel_gap_seconds", 0.0)
+
+
+def issued_as(work: Work) -> str:
+    """The name that the host's times of an op are kept under: a fused update is another call than a usual one."""
+    return f"{work.op}{FUSED}" if isinstance(work.shape, Update) and work.shape.fused else work.op
+
+
+def _of(work: Work, what: str, framework: Mapping[str, float], otherwise: float) -> float:
+    return framework.get(f"{what}/{issued_as(work)}", framework.get(f"{what}/{work.family}", otherwise))
+
+
+# A step on a fast GPU lasts as long as its host takes to issue it: on an H100 and two H200s all but 14 of 593 do. What
+# the host runs is the same code everywhere, Python, torch's dispatcher and autograd's engine; hosts differ by how fast
+# they run it, their pace. So the costs come with placer, and a calibration measures one number.
+
+#: Seconds of each thing that a step consists of, on a host of pace 1: some counts of the step, ops by family or any
+#: other op, a recurrent op and its gradient and each kernel of either, an optimizer's step and each op of it on each
+#: tensor. Fitted to whole steps of the records of NVIDIA GPUs whose device waited for the host, without their copies:
+#: 263 of the three calibrations, and 560 cells. On a record and on networks that they are not fitted to, steps are 16,
+#: 16 and 15 % off in the median (``python -m placer.calibration.validation.host_costs calibration/records/nvidia-*``,
+#: which prints all of this). A cost holds what goes along with its name: a part of what a product takes is in the
+#: Python calls of the layers around it.
+COSTS: Mapping[str, float] = {
+    "step": 10.3e-6, "python_call": 1.77e-6, "training_step": 265e-6, "autograd_node": 6.15e-6, "view": 8.84e-6,
+    "matmul": 4.46e-6, "elementwise": 13.6e-6, "normalization": 13.1e-6, "attention": 24.4e-6, "convolution": 33.3e-6,
+    "convolution_backward": 161e-6, "encoder": 14.3e-6, "any_op": 30.3e-6, "recurrent": 99.7e-6,
+    "recurrent_backward": 425e-6, "recurrent_kernel": 15.3e-6, "optimizer_step": 273e-6, "tensor_by_op": 2.01e-6,
+}  # fmt: skip
+#: All that these are of.
+HOST_WORK = tuple(COSTS)
+#: Of them, what is a count of the step, and families whose ops take another time to issue than most do.
+_COUNTED, _FAMILIES = HOST_WORK[:4], HOST_WORK[4:12]
+
+
+def host_framework(seconds: Mapping[str, float] = COSTS) -> dict[str, float]:
+    """The ``framework`` of a ``Device`` (seconds) of a host that takes these ``seconds`` for ``HOST_WORK``."""
+    found = {name: seconds[name] for name in _COUNTED}
+    found |= {f"{HOST}/{family}": seconds[family] for family in _FAMILIES}
+    found[HOST] = seconds["any_op"]
+    for row in rows_of_family("recurrent"):
+        name = f"aten::{row.op}"
+        found[f"{HOST}/{name}"] = seconds["recurrent_backward" if row.backward else "recurrent"]
+        found[f"{HOST_KERNEL}/{name}"] = seconds["recurrent_kernel"]
+    found[f"{HOST_UPDATE}/{ANY_UPDATE}"] = seconds["optimizer_step"]
+    for update in (row_of(ANY_UPDATE), *updates()):
+        found[f"{HOST}/{update.op}"] = update.list_kernels * seconds["tensor_by_op"]
+        found[f"{HOST}/{update.op}{FUSED}"] = seconds["tensor_by_op"]
+    return found

@@ -1,26 +1,37 @@
-"""What physics allow an op on a CPU: the longest of named bounds; and what of a step each bound takes.
+"""What physics allow an op on a CPU, on one core and many: the longest of named bounds; what each takes of a step.
 
 The bounds are those of the roofline: Williams, Waterman & Patterson, "Roofline: an insightful visual performance
 model", CACM 52(4), 2009. ``networks`` has what ops take beyond them, ``gpu.physics`` the bounds of a GPU.
+
+**On several cores** torch and its libraries cut an op into pieces, and a core's share of an op is an op of its own, a
+smaller one: with less arithmetic, and with operands that fit a nearer cache. So one core's prices say what the share
+takes. Starting a parallel region adds some microseconds. The cores share clocks, memory channels and, where threads are
+two of a core, arithmetic. How a shape is cut, and what a share of it is, stands in ``shapes``; which ops one core runs,
+in the table.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from placer import machine
-from placer.pricing.copies import FRESH
-from placer.pricing.families import FAMILIES, Switch
 from placer.pricing.framework import framework_seconds
 from placer.pricing.networks import Array, cpu_starts
 from placer.pricing.ops import QUANTIZED
 from placer.pricing.prediction import Bound, PricedTrace
-from placer.pricing.shapes import GRAIN, ITEM, Index, Loop, cut
-from placer.pricing.work import ACCUMULATE, Work, inputs_of, known_labels
-from placer.profile import Device
+from placer.pricing.shapes import FAMILIES, Switch
+from placer.pricing.shapes.loops import Loop
+from placer.pricing.shapes.moves import Index
+from placer.pricing.shapes.products import Convolution, ConvolutionGradient
+from placer.pricing.shapes.shape import GRAIN, ITEM, ONE_PIECE, Cut, Work, cut
+from placer.pricing.timeline import FRESH
+from placer.pricing.work import ACCUMULATE, inputs_of, known_labels
+from placer.profile import Cores, Device
 
 #: What float32 products run in on tensor cores, and the suffix of its rate (``flops/tf32``).
 TF32 = "tf32"
@@ -254,3 +265,129 @@ def _by_limit(rows: Iterable[tuple[Work, float]], fit: Device) -> dict[str, floa
         for name, share in zip(sums, parts[id(work)], strict=True):
             sums[name] += seconds * share
     return sums
+
+
+#: Standard deviation of log(seconds) of an op whose share of a core was measured, on another machine: ops of one kind
+#: scatter by it (calibration/records/nvidia-h200-16-core-second/thread_ops.jsonl.xz, and torch's operator benchmark on
+#: 16 and 24 cores).
+SHARED_SIGMA = 0.4
+
+
+def cut_of(work: Work) -> Cut:
+    """How torch cuts an op."""
+    return work.shape.cut(work) if work.row.shared else ONE_PIECE
+
+
+def share_of(work: Work, cores: float) -> Work:
+    """What one of so many cores does of an op."""
+    if cores <= 1.0:
+        return work
+    shape, effort = work.shape.share(cores), work.effort
+    if effort is not None:
+        effort = effort._replace(cycles=effort.cycles / cores, bytes=effort.bytes / cores, flops=effort.flops / cores)
+    return replace(
+        work,
+        flops=work.flops / cores,
+        bytes=shape.share_bytes(work.bytes, cores),
+        shape=shape,
+        place=work.place._replace(footprint=work.place.footprint / cores),
+        effort=effort,
+    )
+
+
+def shared_seconds(work: Work, cut_: Cut, share: float, start: float, cores: Cores, threads: int) -> float:
+    """Seconds of an op, a core's ``share`` of which takes so many, ``start`` of them to start it."""
+    at_work = min(threads, cut_.pieces)
+    around = threads_made(cut_, threads) * cores.thread_seconds
+    if at_work > 1.0 or cut_.always:
+        around += cut_.regions * cores.region_seconds
+    if at_work <= 1.0:
+        return share + around
+    start = min(start, share)
+    slower = math.pow(at_work, 1.0 - cores.exponent(threads))
+    of_a_core = (share - start) * slower
+    if work.place.footprint > cores.cache_bytes:
+        of_a_core = max(of_a_core, work.bytes / cores.bytes_per_second)
+    serial = cut_.serial * (share - start)
+    return start + around + of_a_core + serial * (at_work - 1.0)
+
+
+def threads_made(cut_: Cut, threads: int) -> float:
+    """Threads that end and are made anew, as regions of an op ask for smaller teams than the regions around them.
+
+    GNU's OpenMP ends the threads that a region does not ask for, and makes them anew for the next that does. torch's
+    own loops never ask for fewer (ATen/ParallelOpenMP.h, pytorch#32008); oneDNN's primitives ask
+    for one thread a piece. A team of one runs within the thread that starts it, and ends none.
+    """
+    return sum(threads - team for team in cut_.teams if 1.0 < team < threads)
+
+
+#: Rates of a CPU that unfolds: FLOP/s of products, bytes/s that all cores unfold, seconds of a core's cycle.
+PRODUCTS, UNFOLDED, CORE_CYCLE = "unfolded/flops", "unfolded/bytes_per_second", "unfolded/cycle_seconds"
+#: Bytes that a core unfolds in a cycle, 3.8 GB/s of an M1's: 279 MB take 8 to 43 ms on ten chips
+#: (TristanBilot/mlx-benchmark).
+BYTES_PER_CYCLE = 1.2
+#: Images from which on NNPACK is asked, and the longest side of its kernels.
+LEAST_IMAGES, LONGEST_SIDE = 16, 16
+#: NNPACK: cycles of a number that is transformed, FLOPs of a cycle, cycles of a number of image and result. Fitted to
+#: 63 published times on nine of Apple's chips, off by 17 % in the median, and by 23 % on 42 of others (same source).
+TRANSFORMED, MULTIPLIED, LAID_OUT = 1.9, 27.0, 1.9
+#: FLOPs of a number of a tile for each pair of channels: of complex ones, and of those of Winograd's real ones.
+FOURIER, WINOGRAD = 4.0, 2.0
+#: Channels of the result that a matrix unit holds: fewer take as long.
+UNIT = 16.0
+#: Ops that a group of channels is, of which torch makes a convolution each.
+OPS_OF_GROUP = 8.0
+
+
+def unfolded(work: Work, rates: Mapping[str, float]) -> Convolution | None:
+    """The shape of a convolution, or of a gradient of one, on a CPU of which ``rates`` says that it unfolds."""
+    return work.shape if PRODUCTS in rates and isinstance(work.shape, Convolution) else None
+
+
+def unfolded_seconds(work: Work, rates: Mapping[str, float]) -> float:
+    """Seconds of a convolution on all cores, or of its gradients."""
+    shape = unfolded(work, rates)
+    assert shape is not None
+    groups, read = shape.groups, shape.batch * shape.groups * shape.in_channels
+    start = rates["dispatch_seconds"] * max(OPS_OF_GROUP * groups, 1.0) if groups > 1.0 else rates["dispatch_seconds"]
+    numbers = read * shape.input_positions + shape.batch * groups * shape.out_channels * shape.positions
+    backward, side = isinstance(shape, ConvolutionGradient), _side(shape.kernel, shape)
+    plain = not (shape.three_d or shape.transposed or shape.dilated or backward) and work.dtype == "float32"
+    if plain and shape.variant == "depthwise" and side == 3.0:  # a kernel of its own, by Winograd
+        return rates["dispatch_seconds"] + 4.0 * numbers / rates[UNFOLDED]
+    if plain and shape.batch >= LEAST_IMAGES and side <= LONGEST_SIDE:
+        return start + rates[CORE_CYCLE] * (groups * _tiled_cycles(shape) + LAID_OUT * numbers)
+    as_they_are = shape.kernel == 1.0 and shape.positions == shape.input_positions
+    windows = 0.0 if as_they_are else 4.0 * read * shape.kernel * shape.positions
+    passes = 2.0 if isinstance(shape, ConvolutionGradient) and shape.to_input else 1.0
+    padding = max(UNIT / shape.out_channels, 1.0)
+    return start + passes * windows / rates[UNFOLDED] + padding * work.flops / rates[PRODUCTS]
+
+
+def _tiled_cycles(shape: Convolution) -> float:
+    """Cycles of NNPACK for one group of channels (``nnp_convolution_output`` in its src/convolution-output.c).
+
+    Of convolutions that skip positions it multiplies each window as it is.
+    """
+    images, read, written = shape.batch, shape.in_channels, shape.out_channels
+    if shape.input_positions >= 2.0 * shape.positions:
+        return 2.0 * images * read * written * shape.kernel * shape.positions / MULTIPLIED
+    side = _side(shape.kernel, shape)
+
+    def tiles(length: float) -> float:
+        """Tiles of so many numbers a side, of an image."""
+        across = math.ceil(_side(shape.positions, shape) / (length - side + 1.0))
+        return across if shape.one_d else across * across
+
+    length = 8.0 if side <= 8.0 and tiles(8.0) <= 4.0 * tiles(16.0) else 16.0
+    winograd = length == 8.0 and side == 3.0 and not shape.one_d
+    number = length * length
+    transformed = number * (images * tiles(length) * (read + written) + read * written)
+    multiplied = (WINOGRAD if winograd else FOURIER) * number * images * tiles(length) * read * written
+    return TRANSFORMED * transformed + multiplied / MULTIPLIED
+
+
+def _side(size: float, shape: Convolution) -> float:
+    """Length of a side of a square of so many numbers, or of a row."""
+    return size if shape.one_d else math.sqrt(size)

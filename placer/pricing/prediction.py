@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 from placer.tracing import Trace
 
 if TYPE_CHECKING:
-    from placer.pricing.work import Work
+    from placer.pricing.shapes.shape import Work
     from placer.profile import Device
 
 #: What an op's price rests on, from the best to the weakest: samples around it, taken on this device; rows that others

@@ -1,4 +1,4 @@
-"""Priced ops -> step time.
+"""Priced ops -> step time: clocks of host and device, copies between them, and waits for other programs.
 
 The CPU has one clock: the time of the ops, plus the framework's own time between them (Python modules, autograd, the
 optimizer's loop). An accelerator has two: the host issues ops, and the device executes them in that order. Its step
@@ -7,20 +7,95 @@ lasts as long as the slower of the two, plus the time that the host waits.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from placer.pricing.contention import waiting_seconds
-from placer.pricing.copies import copy_seconds
 from placer.pricing.framework import framework_seconds
 from placer.pricing.ops import row_of
 from placer.pricing.prediction import PricedTrace
-from placer.pricing.shapes import FUSED, Recurrent, Update
-from placer.pricing.work import Work, kernel_of, op_of
+from placer.pricing.work import kernel_of, op_of
 from placer.profile import Device
 from placer.tracing import CHECKS, COUNTS, READS
 from placer.workload import Loading, outputs_stay
+
+#: Name of the factor among a device's rates.
+LONG_STEPS = "long_steps"
+#: Seconds of a step up to which hardly any median shows other programs, and from which on it shows all of them. Linux
+#: gives turns of 0.7 ms times one plus the binary logarithm of the number of cores, eight at most
+#: (``base_slice_ns`` of kernel/sched/fair.c): 1.4 ms on two cores.
+ONE_TURN, MANY_TURNS = 0.4e-3, 2.0e-3
+
+
+def long_share(seconds: float) -> float:
+    """Of the logarithm of that factor, the share that a step of ``seconds`` on a quiet machine shows: from 0 to 1."""
+    return min(max(math.log(max(seconds, ONE_TURN) / ONE_TURN) / math.log(MANY_TURNS / ONE_TURN), 0.0), 1.0)
+
+
+def waiting_seconds(seconds: float, rates: Mapping[str, float]) -> float:
+    """Seconds that a step of ``seconds`` waits for other programs, as far as a calibration with these rates saw."""
+    factor = max(rates.get(LONG_STEPS, 1.0), 1.0)
+    return seconds * math.expm1(math.log(factor) * long_share(seconds))
+
+
+def waiting_doubt(seconds: float, rates: Mapping[str, float]) -> float:
+    """Standard deviation of the log of that step: its median is one that waits, or one that does not."""
+    share = long_share(seconds)
+    return math.log(max(rates.get(LONG_STEPS, 1.0), 1.0)) * math.sqrt(share * (1.0 - share))
+
+
+#: Bytes of the copies that a calibration measures, of memory that is not pinned.
+SIZES = (4 << 10, 64 << 10, 512 << 10, 4 << 20, 64 << 20)
+#: Bytes from which on glibc maps every tensor anew (DEFAULT_MMAP_THRESHOLD_MAX in malloc.c): a copy of as many is
+#: a share of one of the largest size, and a smaller one is not.
+FRESH = 32 << 20
+#: What copies of a step take where nobody timed any: on the hosts of the records of NVIDIA GPUs (calibration/records)
+#: so many seconds more from 64 KB on than at once, at this rate at the most, and at that one into fresh pages. Of what
+#: each two of the three records are best fitted by, the third is no worse.
+STAGED_BYTES, STAGED_SECONDS, COLD_RATE, FRESH_RATE = 64 << 10, 10e-6, 8.5e9, 1.4e9
+
+
+def copy_seconds(sizes: Sequence[int], rates: Mapping[str, float], direction: str, memory: str) -> float:
+    """Seconds to copy tensors of ``sizes`` bytes one after the other; 0.0 where nothing is known of such copies.
+
+    ``rates`` holds ``copy/<direction>/<memory>/``: the seconds of copies of ``SIZES`` bytes, as far as the device had
+    room for them, or ``seconds_per_tensor`` and ``bytes_per_second``.
+    """
+    prefix = f"copy/{direction}/{memory}"
+    measured = {size: rates[f"{prefix}/{size}"] for size in SIZES if f"{prefix}/{size}" in rates}
+    if len(measured) > 1:
+        return sum(_interpolated(size, measured) for size in sizes)
+    per_tensor = rates.get(f"{prefix}/seconds_per_tensor", 0.0)
+    bandwidth = rates.get(f"{prefix}/bytes_per_second", 0.0)
+    return sum(per_tensor + (size / bandwidth if bandwidth else 0.0) for size in sizes)
+
+
+def _interpolated(size: int, measured: Mapping[int, float]) -> float:
+    """Seconds of one copy by those ``measured``: on straight lines, the last of which goes on up to ``FRESH`` bytes."""
+    largest = max(measured)
+    if size >= FRESH <= largest:
+        return measured[largest] * size / largest
+    lines = list(itertools.pairwise(sorted(point for point in measured.items() if point[0] < FRESH)))
+    line = next((line for line in lines if size <= line[1][0]), lines[-1])
+    (below, shorter), (above, longer) = line
+    per_byte = max(longer - shorter, 0.0) / (above - below)
+    return shorter + per_byte * max(size - below, 0)
+
+
+def copies_of_steps(direction: str, start: float, rate: float) -> dict[str, float]:
+    """The rates of copies of pageable memory as steps make them, where others take ``start`` seconds at ``rate``.
+
+    ``rate`` is in bytes per second.
+    """
+    found = {}
+    for size in SIZES:
+        fresh = direction == "d2h" and size >= FRESH
+        reached = min(rate, FRESH_RATE if fresh else COLD_RATE)
+        seconds = start + STAGED_SECONDS * min(size / STAGED_BYTES, 1.0) + size / reached
+        found[f"copy/{direction}/pageable/{size}"] = seconds
+    return found
 
 
 class ScheduleItem(NamedTuple):
@@ -60,42 +135,6 @@ class Clocks:
         return start, end
 
 
-#: Names under which a fit stores the seconds to issue a call, to issue an update besides the calls in it, and to issue
-#: each kernel of a recurrent op, or each time step of one that runs op by op. ``/`` and an op or a family may follow.
-HOST, HOST_UPDATE, HOST_KERNEL, HOST_TIME_STEP = "host", "host_update", "host_kernel", "host_time_step"
-#: The same of the number of kernels that an op runs in; ``/`` and an op follow.
-KERNELS = "kernels"
-
-
-def host_seconds(work: Work, framework: Mapping[str, float]) -> float:
-    """Seconds to issue one call: those known of the op, else of its family, else of any op, else 0.0.
-
-    An update is issued for all tensors at once: each call takes its own time and its share of the whole update's. A
-    recurrent op is as many kernels as it has time steps, or a few.
-    """
-    each, shape = _of(work, HOST, framework, framework.get(HOST, 0.0)), work.shape
-    if isinstance(shape, Recurrent):
-        kernels = shape.launches(work) * framework.get(f"{HOST_KERNEL}/{work.op}", 0.0)
-        return each + kernels + shape.steps * framework.get(f"{HOST_TIME_STEP}/{work.op}", 0.0)
-    if not isinstance(shape, Update):
-        return each
-    if work.updated_alone:
-        return shape.launches(work) * framework.get(f"{HOST}/elementwise", framework.get(HOST, 0.0))
-    return each + _of(work, HOST_UPDATE, framework, 0.0) / shape.tensors
-
-
-def kernels_of(work: Work, framework: Mapping[str, float]) -> float:
-    """Kernels that one call runs in; 1.0 where it is not known. A tensor's share of an update may be less than one."""
-    if f"{HOST_KERNEL}/{work.op}" in framework:
-        return work.shape.launches(work)
-    return framework.get(f"{KERNELS}/{issued_as(work)}", 1.0)
-
-
-def pause_seconds(kernels: float, fit: Device) -> float:
-    """Seconds between kernels that follow each other on the device, which no kernel's own time holds."""
-    return kernels * fit.rates.get("kernel_gap_seconds", 0.0)
-
-
 def waits_for_device(kernel: str) -> bool:
     """Whether the host waits in an op for a value, a number of rows or a check. A trace counts these waits.
 
@@ -105,15 +144,6 @@ def waits_for_device(kernel: str) -> bool:
     if name in READS or name.removeprefix("aten::") in COUNTS | CHECKS:
         return True
     return kernel.endswith(".mask") and "index" in name
-
-
-def issued_as(work: Work) -> str:
-    """The name that the host's times of an op are kept under: a fused update is another call than a usual one."""
-    return f"{work.op}{FUSED}" if isinstance(work.shape, Update) and work.shape.fused else work.op
-
-
-def _of(work: Work, what: str, framework: Mapping[str, float], otherwise: float) -> float:
-    return framework.get(f"{what}/{issued_as(work)}", framework.get(f"{what}/{work.family}", otherwise))
 
 
 #: What the host does next: a label, the number of the call or -1, and the item.

@@ -1,4 +1,4 @@
-"""The cores of a CPU that share an op, by what one of them takes: see ``pricing.many_cores``."""
+"""The cores of a CPU that share an op, by what one of them takes: see ``pricing.physics``."""
 
 from __future__ import annotations
 

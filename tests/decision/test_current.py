@@ -14,7 +14,8 @@ import placer
 from placer import decision as deciding
 from placer import profile
 from placer.decision import current
-from placer.pricing import CpuSpeeds, speed_reading
+from placer.pricing import CpuSpeeds
+from placer.pricing import speeds as speed_reading
 from placer.profile import Profile
 
 

@@ -9,8 +9,9 @@ import torch
 from described import spec, traced, work
 from torch import Tensor, nn
 
-from placer.pricing import Residence, Work, device_model, gpu_profile, host_seconds, predict, row_of
+from placer.pricing import Residence, Work, device_model, gpu_profile, host_seconds, predict
 from placer.pricing.gpu.apple import FITTED, AppleModel, host_factor, missing_op, mps_host
+from placer.pricing.ops import row_of
 from placer.profile import find_gpu, knowledge
 from placer.tracing import trace
 from placer.workload import make_workload

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from placer.pricing import Prediction, bounds, describe_step, gpu_profile, predict
-from placer.pricing.compiled import DOUBT, REFERENCE_CALL, Place, not_priced, parts_of, places_in_kernels
-from placer.pricing.work import Work
+from placer.pricing.compiled import DOUBT, REFERENCE_CALL, Member, not_priced, parts_of, places_in_kernels
+from placer.pricing.shapes.shape import Work
 from placer.profile import Profile, load
 from placer.tracing import trace
 from placer.workload import make_workload
@@ -188,7 +188,7 @@ class Step(nn.Module):
         return self.run(x, self.a, self.b)
 
 
-def placed(run: Callable[[Tensor, Tensor, Tensor], Tensor], mode: str = "infer") -> list[tuple[str, Place]]:
+def placed(run: Callable[[Tensor, Tensor, Tensor], Tensor], mode: str = "infer") -> list[tuple[str, Member]]:
     """The calls of a step by name, in order, and their places; those that are not compiled have a phase before it."""
     found = trace(make_workload(torch.compile(Step(run)), (64, 64), mode=mode))
     regions = [call.phase if call.phase in ("forward", "backward") else "" for call in found.calls]
@@ -218,7 +218,7 @@ def test_a_kernel_reads_once_and_writes_what_others_read(
     found = placed(run)
     assert len({place.kernel for _, place in found if place.kernel is not None}) == kernels
     assert {name: place.traffic for name, place in found if name in shares} == pytest.approx(shares)
-    assert all(place == Place() for name, place in found if name == "mm")
+    assert all(place == Member() for name, place in found if name == "mm")
 
 
 def test_compiling_takes_longer_for_more_kernels_and_for_the_compiler_to_load(

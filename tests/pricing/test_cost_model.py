@@ -14,7 +14,7 @@ from described import spec, work
 from priced import RATES, call, device, elementwise, family, matmul
 
 from placer.errors import ProfileError
-from placer.pricing import CostModel, Effort, Work, bounds, cpu_edition, cpu_network, start_share, table_seconds
+from placer.pricing import CostModel, Effort, Work, bounds, cpu_edition, cpu_network, start_share
 from placer.pricing.cost_model import BEYOND
 from placer.pricing.gpu import edition
 from placer.pricing.physics import (
@@ -28,9 +28,10 @@ from placer.pricing.physics import (
     cpu_inputs,
     op_parts,
     peak,
+    table_seconds,
 )
 from placer.pricing.prediction import SIGMA
-from placer.pricing.work import Place
+from placer.pricing.shapes.shape import Place
 from placer.profile import Device, FamilyFit, load, shipped
 from placer.tracing.trace_data import Trace
 

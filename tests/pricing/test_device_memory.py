@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from placer import machine
-from placer.pricing.device_memory import (
+from placer.pricing.predict import (
     ALLOCATOR_SHARE,
     CONTEXT_BYTES,
     Residence,

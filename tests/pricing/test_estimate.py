@@ -22,9 +22,8 @@ from placer.pricing import (
     estimated_profile,
     nearest_profile,
     predict,
-    speed_reading,
-    speeds_of_sheet,
 )
+from placer.pricing.cpu_devices import speeds_of_sheet
 from placer.pricing.estimate import named_profile
 from placer.profile import cpu_kinds, find_cpu, kind_of, uncalibrated
 from placer.profile.profile import Profile
@@ -157,7 +156,7 @@ def test_a_machine_of_a_kind_that_was_never_calibrated_is_a_core_of_its_kind(cpu
 def read_as(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
     """The speed of this CPU, without the new process that reads it."""
     speeds = replace(CpuSpeeds(1e-6, 2e11, 3e10, 1e11, 2e10, region_seconds=2e-6), **changed)
-    monkeypatch.setattr(speed_reading, "read_apart", lambda facts, threads: speeds)
+    monkeypatch.setattr(speeds, "read_apart", lambda facts, threads: speeds)
 
 
 GPU = {"device": "cuda", "name": "Tesla T4", "memory_bytes": 16 * 10**9, "driver": "560"}

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from placer.pricing import Context, CostModel, Work, describe, describe_step, feature_names, op_label
-from placer.pricing.describe import on_accelerator, work_of_features
 from placer.pricing.gpu import rows_of
 from placer.pricing.ops import UPDATE_PREFIX, family_of, updates
+from placer.pricing.work import on_accelerator, work_of_features
 from placer.profile import load, shipped
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 

@@ -21,15 +21,7 @@ from placer import pricing
 from placer import profile as profiles
 from placer.errors import UnknownGPU
 from placer.pricing import FAMILIES, LEARNT, CostModel, Work, describe_step, device_model, gpu_profile
-from placer.pricing.gpu import (
-    LAUNCH,
-    Floor,
-    edition,
-    inputs,
-    kernel_seconds,
-    published,
-    rows_of,
-)
+from placer.pricing.gpu import LAUNCH, Floor, edition, inputs, kernel_seconds, rows_of
 from placer.pricing.gpu import device_model as module
 from placer.pricing.gpu.catalog_profile import REFERENCE_DISPATCH, copy_rates, published_host
 from placer.pricing.gpu.device_model import DeviceModel, networks
@@ -169,7 +161,7 @@ def test_nothing_that_is_learnt_is_believed_below_what_physics_forbid() -> None:
 def test_the_file_has_sane_networks_of_gpus_that_are_in_the_catalog(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    rows, ranges = (json.loads(published.FILE.read_text(encoding="utf-8"))[name] for name in ("rows", "ranges"))
+    rows, ranges = (json.loads(module.FILE.read_text(encoding="utf-8"))[name] for name in ("rows", "ranges"))
     assert {name for each in networks().values() for name in each.devices} == set(rows) == set(ranges) <= set(gpus())
     assert all(low <= high for names in ranges.values() for own in names.values() for low, high in own.values())
     for kind, each in networks().items():
@@ -180,8 +172,8 @@ def test_the_file_has_sane_networks_of_gpus_that_are_in_the_catalog(
         assert all(np.isfinite(a).all() for a in [*arrays, *(part for layer in each.layers for part in layer)]), kind
         assert ((each.scale > 0.0) & (each.low <= each.high)).all(), kind
     assert edition() > 0.0
-    monkeypatch.setattr(published, "FILE", tmp_path / "published.json")
-    for cached in (networks, published.document):
+    monkeypatch.setattr(module, "FILE", tmp_path / "published.json")
+    for cached in (networks, module.document):
         cached.cache_clear()
     try:  # without the file physics stand alone
         assert (networks(), edition()) == ({}, 0.0)
@@ -190,7 +182,7 @@ def test_the_file_has_sane_networks_of_gpus_that_are_in_the_catalog(
         seconds, sigmas, sources = model.price([matmul(64)])
         assert (seconds[0] > LAUNCH, sigmas, sources) == (True, [SIGMA["physics"]], ["physics"])
     finally:
-        for cached in (networks, published.document):
+        for cached in (networks, module.document):
             cached.cache_clear()
 
 

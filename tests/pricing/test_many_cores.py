@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from placer.pricing import Context, CostModel, Work, describe, describe_step
-from placer.pricing.many_cores import Cut, cut_of, shared_seconds, threads_made
+from placer.pricing.physics import Cut, cut_of, shared_seconds, threads_made
 from placer.profile import Cores, load
 from placer.profile.profile import Device
 from placer.tracing import trace

@@ -11,7 +11,7 @@ import pytest
 from priced import RATES, device, matmul
 
 from placer.pricing import FAMILIES, CostModel, Network, cpu_edition, cpu_network, feature_names, is_current
-from placer.pricing import networks as module
+from placer.pricing.gpu.device_model import networks as module
 from placer.pricing.networks import (
     ROUNDED,
     cpu_class_families,

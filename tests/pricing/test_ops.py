@@ -21,8 +21,8 @@ from priced import device
 from pricing import large_ops
 from pricing.large_ops import LARGE, calls_of, compulsory_bytes
 
-from placer.pricing import FAMILIES, Context, CostModel, Work, describe, describe_step, device_model, table_seconds
-from placer.pricing.amounts import Amounts
+from placer.pricing import FAMILIES, Context, CostModel, Work, describe, describe_step, device_model
+from placer.pricing.effort import Amounts
 from placer.pricing.ops import (
     ANY_UPDATE,
     COUNTED,
@@ -38,9 +38,11 @@ from placer.pricing.ops import (
     row_of,
     table,
 )
-from placer.pricing.physics import STARTING
+from placer.pricing.physics import STARTING, table_seconds
 from placer.pricing.prediction import SIGMA
-from placer.pricing.shapes import Loop, Other, Shape
+from placer.pricing.shapes.loops import Loop
+from placer.pricing.shapes.moves import Other
+from placer.pricing.shapes.shape import Shape
 from placer.profile import find_gpu
 from placer.tracing import OpCall, TensorSpec
 

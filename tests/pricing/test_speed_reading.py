@@ -16,9 +16,8 @@ from torch import nn
 
 import placer
 from placer import machine, profile
-from placer.pricing import CpuSpeeds, speed_reading
-from placer.pricing.speed_reading import NotRead, cpu_speeds, in_new_process, speeds_path
-from placer.pricing.speeds import as_nearest
+from placer.pricing import CpuSpeeds, speeds
+from placer.pricing.speeds import NotRead, as_nearest, cpu_speeds, in_new_process, speeds_path
 from placer.profile.profile import Profile
 
 FACTS = machine.fingerprint()
@@ -30,7 +29,7 @@ def intel() -> Profile:
     return profile.load("intel-xeon-avx512-2-core", samples=False)
 
 
-REAL_READ_APART = speed_reading.read_apart
+REAL_READ_APART = speeds.read_apart
 Readings = Callable[..., list[int]]
 
 
@@ -48,7 +47,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Readings:
                 raise reading
             return reading
 
-        monkeypatch.setattr(speed_reading, "read_apart", read)
+        monkeypatch.setattr(speeds, "read_apart", read)
         return taken
 
     return give
@@ -141,7 +140,7 @@ from torch.optim import optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 import placer
-from placer.pricing import speed_reading
+from placer.pricing import speeds
 
 print("the script runs", file=sys.stderr)
 met = []
@@ -168,7 +167,7 @@ def watch(frame, event, argument):
         met.append("traced")
 
 model = nn.Linear(84, 16)
-speed_reading._LIMIT_SECONDS = 300.0  # however busy this machine is
+speeds._LIMIT_SECONDS = 300.0  # however busy this machine is
 torch.set_default_dtype(torch.float64)
 torch.set_default_device("meta")
 with (
@@ -180,7 +179,7 @@ with (
     sys.settrace(watch)
     sys.setprofile(watch)
     threading.settrace(watch)
-    state = speed_reading.in_new_process(sys.argv[1]).decode()
+    state = speeds.in_new_process(sys.argv[1]).decode()
     placement = placer.choose(model, (32, 84), devices=["cpu"])
     sys.settrace(None)
     sys.setprofile(None)
@@ -238,13 +237,13 @@ def test_a_process_that_fails_says_why(program: str, why: str) -> None:
 @pytest.mark.parametrize("printed", ["", "{}", "nothing", '{"dispatch_seconds": -1.0}'])
 def test_an_answer_that_is_none_is_not_believed(printed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read_apart = REAL_READ_APART
-    monkeypatch.setattr(speed_reading, "_PROGRAM", f"print({printed!r})")
+    monkeypatch.setattr(speeds, "_PROGRAM", f"print({printed!r})")
     with pytest.raises(NotRead):
         read_apart(FACTS, 2)
 
 
 def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed_reading, "_LIMIT_SECONDS", 0.5)
+    monkeypatch.setattr(speeds, "_LIMIT_SECONDS", 0.5)
     with pytest.raises(NotRead, match=r"longer than 0\.5 s"):
         in_new_process("import time; time.sleep(1000)")
 
@@ -270,8 +269,8 @@ def test_where_no_process_can_be_started_there_is_an_answer_that_says_so(monkeyp
     def refuse(*_: Any, **__: Any) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(speed_reading, "read_apart", REAL_READ_APART)
-    monkeypatch.setattr(speed_reading.subprocess, "run", refuse)
+    monkeypatch.setattr(speeds, "read_apart", REAL_READ_APART)
+    monkeypatch.setattr(speeds.subprocess, "run", refuse)
     said = "the speed of this CPU could not be read (no process could be started"
     with pytest.warns(placer.PlacerWarning, match="could not be read"):
         placement = placer.choose(nn.Linear(84, 16), (32, 84), devices=["cpu"])

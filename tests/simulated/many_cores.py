@@ -25,7 +25,7 @@ from placer.calibration.measuring.recording import RecorderCost
 from placer.calibration.measuring.step_timing import OpTiming, StepTiming, observe
 from placer.calibration.runner import calibrate
 from placer.pricing import Work, describe_step
-from placer.pricing.shapes import Index
+from placer.pricing.shapes.moves import Index
 from placer.profile import Profile
 from placer.tracing import Trace, trace_here
 from placer.workload import Workload

@@ -16,14 +16,16 @@ import os
 import zlib
 from collections.abc import Mapping, Sequence
 
-from placer.pricing.families import FAMILIES
+from placer.pricing.framework import HOST_TIME_STEP
 from placer.pricing.gpu.physics import COLUMNS, Row, rows_of
 from placer.pricing.ops import row_of, rows_of_family, updates
 from placer.pricing.physics import has_physics
 from placer.pricing.prediction import SIGMA, SOURCES, Provenance, Source, weakest
-from placer.pricing.shapes import OrderedRows, Recurrent, Rows, Update
-from placer.pricing.timeline import HOST_TIME_STEP
-from placer.pricing.work import Work
+from placer.pricing.shapes import FAMILIES
+from placer.pricing.shapes.layers import Recurrent
+from placer.pricing.shapes.loops import OrderedRows, Rows
+from placer.pricing.shapes.moves import Update
+from placer.pricing.shapes.shape import Work
 from placer.profile import PUBLISHED_MPS, DataSheet
 from placer.tracing import Trace
 

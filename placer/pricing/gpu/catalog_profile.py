@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from placer.pricing.copies import copies_of_steps
-from placer.pricing.framework import HOST_DOUBT, ISSUE_RATIO, LEARNT
+from placer.pricing.framework import HOST_DOUBT, ISSUE_RATIO, LEARNT, host_framework
 from placer.pricing.gpu import apple
 from placer.pricing.gpu.device_model import device_model
 from placer.pricing.gpu.physics import LAUNCH
-from placer.pricing.host_costs import host_framework
+from placer.pricing.timeline import copies_of_steps
 from placer.profile import DataSheet, Device, Profile, find_gpu, uncalibrated
 
 #: Bytes per second of pinned and of pageable memory over 16 lanes, by generation of PCIe. Pinned: bandwidthTest on

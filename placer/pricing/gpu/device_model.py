@@ -1,29 +1,70 @@
-"""Seconds of an op's kernels on a GPU that nobody measured here, from its data sheet and what others published.
+"""Seconds of an op's kernels on a GPU that nobody measured here, by its data sheet and what others published.
 
     seconds = kernels x launch + physics x exp(learnt), as far as that is believed
 
 The physics are in ``physics``, the learnt part is a small network per kind of kernel (``networks``), fitted by
-``placer.calibration.published`` to published operator and step times. Without a network the physics stand alone.
+``placer.calibration.published`` to published operator and step times. They come in one file, which also says which
+kernels it holds rows of: by GPU, dtype and size. Without a network the physics stand alone.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from placer.lazy import cached_property
-from placer.pricing.families import FAMILIES, Switch
-from placer.pricing.gpu import published
 from placer.pricing.gpu.apple import AppleModel
-from placer.pricing.gpu.physics import Row, inputs, kernel_seconds, rows_of
+from placer.pricing.gpu.physics import COLUMNS, Row, inputs, kernel_seconds, rows_of
 from placer.pricing.networks import Array, Network, read_network
 from placer.pricing.physics import TF32, allows_tf32, has_physics
 from placer.pricing.prediction import SIGMA, SOURCES, Provenance, Source, weakest
-from placer.pricing.work import Work
+from placer.pricing.shapes import FAMILIES, Switch
+from placer.pricing.shapes.shape import Work
 from placer.profile import DataSheet, find_gpu, gpus
+
+#: The fitted numbers that come with placer.
+FILE = Path(__file__).parents[2] / "profile" / "catalog" / "published.json"
+
+
+@cache
+def document() -> Mapping[str, Any]:
+    """The file as it is: ``edition``, ``rows``, ``ranges`` and ``networks``; without the file, none of them."""
+    found: Mapping[str, Any] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
+    return found
+
+
+def edition() -> int:
+    """A number that changes whenever the fitted networks do; 0 without any."""
+    return int(document().get("edition", 0))
+
+
+def row_name(row: Row) -> str:
+    """What ranges are kept under: the label, and what a convolution computes, for which it has kernels of their own."""
+    if row.kind not in ("convolution", "depthwise"):
+        return row.label
+    of = dict(zip(COLUMNS[row.kind], row.columns, strict=True))
+    computes = "input" if of["to_input"] else "weight" if of["to_weight"] else "forward"
+    return f"{row.label}:{computes}"
+
+
+def row_size(row: Row) -> float:
+    """log2 of FLOPs and bytes together."""
+    flops, moved, *_ = row.columns
+    return math.log2(max(flops + moved, 1.0))
+
+
+def has_rows(gpu: str, row: Row, dtype: str) -> bool:
+    """Whether rows of this name and dtype were published of this GPU, with sizes around this one."""
+    ranges = document().get("ranges", {}).get(gpu, {}).get(row_name(row), {})
+    low, high = ranges.get(dtype, (math.inf, -math.inf))
+    return bool(low <= row_size(row) <= high)
+
 
 #: log(seconds / physics) of an op that was hardly published, and its standard deviation.
 USUAL, UNTRIED_SIGMA = 0.2, 0.5
@@ -36,7 +77,7 @@ _BY_ROWS: frozenset[Source] = frozenset(("published", "learnt"))
 @cache
 def networks() -> Mapping[str, Network]:
     """The networks that come with placer, by kind."""
-    return {kind: read_network(fields) for kind, fields in published.document().get("networks", {}).items()}
+    return {kind: read_network(fields) for kind, fields in document().get("networks", {}).items()}
 
 
 def learnt_of(network: Network, x: Array, labels: Sequence[str], gpu: str) -> tuple[Array, Array]:
@@ -71,7 +112,7 @@ class DeviceModel:
     """Prices the kernels of ops on one GPU of the catalog."""
 
     def __init__(self, sheet: DataSheet) -> None:
-        self.sheet, self.edition = sheet, published.edition()
+        self.sheet, self.edition = sheet, edition()
 
     @cached_property
     def provenance(self) -> Provenance:
@@ -100,7 +141,7 @@ class DeviceModel:
 
     def source(self, row: Row, dtype: str, *, physics: bool) -> Source:
         """What the price of a row in ``dtype`` rests on. ``physics``: it is known what the row's op does."""
-        if published.has_rows(self.sheet.name, row, dtype):
+        if has_rows(self.sheet.name, row, dtype):
             return "published"
         network = networks().get(row.kind)
         if network is not None and self._is_of_a_kind(row.kind) and network.trust.get(row.label, 0.0) >= LEARNT_FROM:

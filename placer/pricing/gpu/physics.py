@@ -7,16 +7,19 @@ fitted to with the same functions, so that fitting and pricing describe an op al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placer.pricing.families import FAMILIES
 from placer.pricing.physics import TF32
-from placer.pricing.shapes import Convolution, ConvolutionGradient, Product, Recurrent, Update
-from placer.pricing.work import Work, op_of
+from placer.pricing.shapes import FAMILIES
+from placer.pricing.shapes.layers import Recurrent
+from placer.pricing.shapes.moves import Update
+from placer.pricing.shapes.products import Convolution, ConvolutionGradient, Product
+from placer.pricing.shapes.shape import Work
+from placer.pricing.work import op_of
 from placer.profile import DataSheet
 
 Array = NDArray[np.floating[Any]]
@@ -62,11 +65,12 @@ def rows_of(work: Work) -> tuple[Row, ...]:
         kernels = shape.launches(work)
     elif kind == "memory" and work.effort is not None:
         flops, moved, kernels = work.effort.flops, work.effort.bytes, work.effort.kernels
-    columns: Sequence[float] = shape.walk
-    if kind != "memory":
+    if kind == "memory":
+        columns = shape.walk
+    else:
         names = COLUMNS[kind][len(_ALL) :]
-        columns = [work.row.backward if name == "backward" else getattr(shape, name) for name in names]
-    return (Row(kind, label_of(work), dtype, (flops, moved, kernels, work.loads, *map(float, columns))),)
+        columns = tuple(float(work.row.backward if name == "backward" else getattr(shape, name)) for name in names)
+    return (Row(kind, label_of(work), dtype, (flops, moved, kernels, work.loads, *columns)),)
 
 
 def _kernels_of_time_step(work: Work, shape: Recurrent) -> float:

@@ -2,29 +2,112 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from placer.pricing.shapes.innermost import Innermost, innermost, side_by_side
 from placer.pricing.shapes.shape import (
     FINE_GRAIN,
     GRAIN,
     ONE_PIECE,
     Cut,
-    OpWork,
     Shape,
-    Walk,
+    Work,
     cut,
     has_true_argument,
     largest,
     operand_bytes,
 )
+from placer.tracing import OpCall, TensorSpec, broadcast_strides
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from placer.pricing.ops import Op
     from placer.tracing import OpCall, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Innermost:
+    """The innermost loop: its ``length`` in elements, and whether an operand is ``strided`` along it.
+
+    ``block``: elements of the two innermost loops together.
+    """
+
+    length: int
+    block: int
+    strided: bool
+
+
+def innermost(written: TensorSpec, read: Sequence[TensorSpec]) -> Innermost:
+    """The innermost loops of a kernel that writes ``written`` from ``read``, broadcast to it or part of it."""
+    shape, numel = written.shape, max(written.numel, 1)
+    if written.contiguous and all(t.shape == shape and t.contiguous for t in read):
+        return Innermost(numel, numel, strided=False)
+    whole = [t for t in read if _broadcasts(t, shape)]
+    strides = [written.stride, *(broadcast_strides(t, shape) for t in whole)]
+    order = sorted((d for d, n in enumerate(shape) if n != 1), key=lambda d: (strides[0][d], -d))
+    if not order:
+        return Innermost(1, 1, strided=False)
+    length, block = _coalesced(shape, order, strides)
+    # Parts of the result (padding, a slice's gradient) are written piece by piece.
+    for t in read:
+        if t.numel > 1 and not _broadcasts(t, shape):
+            piece_length, piece_block = _piece(t, shape)
+            length, block = min(length, piece_length), min(block, piece_block)
+    return Innermost(max(length, 1), max(block, length, 1), strided=any(s[order[0]] > 1 for s in strides))
+
+
+def side_by_side(call: OpCall) -> Innermost:
+    """The innermost loops of a call that puts its operands side by side: each is copied run by run.
+
+    The elements of a run are adjacent in the result: those of all dimensions from the one on along which operands lie
+    (``cat_serial_kernel`` in ATen/native/cpu/CatKernel.cpp). Of operands that differ, the mean run counts.
+    """
+    parts = [t for t in call.inputs if t.numel]
+    dim = call.args[0] if call.args and isinstance(call.args[0], int) else 0
+    dim %= max(len(call.outputs[0].shape), 1)
+    elements = sum(t.numel for t in parts)
+    runs = sum(math.prod(t.shape[:dim]) for t in parts)
+    return Innermost(max(elements // max(runs, 1), 1), max(elements // max(len(parts), 1), 1), strided=False)
+
+
+def _coalesced(shape: Sequence[int], order: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[int, int]:
+    """Elements of the innermost loop, and of the two innermost, after dimensions are coalesced.
+
+    ``order`` names the dimensions of ``shape`` from the innermost on; ``strides`` are those of every operand.
+    """
+    sizes: list[int] = []
+    start = order[0]
+    for d in order:
+        if sizes and all(s[d] == s[start] * sizes[-1] for s in strides):
+            sizes[-1] *= shape[d]
+        elif len(sizes) == 2:
+            break
+        else:
+            sizes.append(shape[d])
+            start = d
+    return sizes[0], math.prod(sizes)
+
+
+def _broadcasts(spec: TensorSpec, shape: Sequence[int]) -> bool:
+    rank = len(spec.shape)
+    return rank <= len(shape) and all(n in (1, m) for n, m in zip(spec.shape, shape[len(shape) - rank :], strict=True))
+
+
+def _piece(spec: TensorSpec, shape: Sequence[int]) -> tuple[int, int]:
+    """Elements that an operand and a result of other sizes walk in one loop, and in the two innermost."""
+    sizes = [1, 1]
+    inner = 0
+    for n, m in zip(reversed(spec.shape), reversed(shape), strict=False):
+        sizes[inner] *= max(min(n, m), 1)
+        if n != m:  # beyond this dimension the elements are not adjacent
+            if inner:
+                break
+            inner = 1
+    return sizes[0], sizes[0] * sizes[1]
+
 
 #: FLOPs per element from which on arithmetic takes longer than memory, whatever cache the element comes from.
 _LONG = 10
@@ -37,6 +120,8 @@ _LEAST_TRANSPOSED = 60 * 60
 @dataclass(frozen=True, slots=True)
 class Loop(Shape):
     """A loop over all elements of a result."""
+
+    WALK: ClassVar[tuple[str, ...]] = ("numel", "block", "inner", "strided", "broadcast", "in_place")
 
     #: Elements of the result.
     numel: float
@@ -81,13 +166,13 @@ class Loop(Shape):
         """Whether so many FLOPs are a polynomial or a table for each element, which takes longer than fetching it."""
         return flops >= _LONG * self.numel > 0
 
-    def pieces(self, work: OpWork) -> float:
+    def pieces(self, work: Work) -> float:
         """Pieces that the loop over all elements is cut into."""
         if "large" in work.row.traits and self.numel <= LARGE_GRAIN:
             return 1.0
         return cut(self.numel, work.row.grain or GRAIN)
 
-    def cut(self, work: OpWork) -> Cut:
+    def cut(self, work: Work) -> Cut:
         """One core copies a transposed matrix block by block (``copy_same_type_transpose_`` in ATen/native/Copy.cpp).
 
         Only matrices are: what has more dimensions is not walked in two loops.
@@ -101,10 +186,6 @@ class Loop(Shape):
             self, numel=numel, bytes=self.bytes / cores, inner=min(self.inner, numel), block=min(self.block, numel)
         )
 
-    @property
-    def walk(self) -> Walk:
-        return Walk(self.numel, self.block, self.inner, self.strided, self.broadcast, self.in_place)
-
 
 @dataclass(frozen=True, slots=True)
 class RandomNumbers(Loop):
@@ -117,6 +198,7 @@ class Rows(Shape):
 
     FLOPS_EACH: ClassVar[float] = 12.0
     SHARED: ClassVar[tuple[str, ...]] = ("numel",)
+    WALK: ClassVar[tuple[str, ...]] = ("numel", "row", "", "strided", "", "")
 
     #: Elements, and those of one row, the innermost dimension.
     numel: float
@@ -129,7 +211,7 @@ class Rows(Shape):
         source = max(call.inputs, key=lambda t: t.numel)
         return cls(source.numel, source.shape[-1] if source.shape else 1, not source.contiguous)
 
-    def cut(self, work: OpWork) -> Cut:
+    def cut(self, work: Work) -> Cut:
         return Cut(cut(self.numel, FINE_GRAIN), always=self.numel > self.row)
 
 
@@ -137,7 +219,7 @@ class Rows(Shape):
 class OrderedRows(Rows):
     """Rows whose elements are brought into an order, or added up one after the other."""
 
-    def cut(self, work: OpWork) -> Cut:
+    def cut(self, work: Work) -> Cut:
         """Rows are never split."""
         return Cut(min(cut(self.numel), max(self.numel / max(self.row, 1.0), 1.0)))
 
@@ -148,6 +230,7 @@ class Normalization(Shape):
 
     FLOPS_EACH: ClassVar[float] = 8.0
     SHARED: ClassVar[tuple[str, ...]] = ("numel",)
+    WALK: ClassVar[tuple[str, ...]] = ("numel", "channels", "", "strided", "", "training")
 
     numel: float
     #: Elements of the weight: channels, or the width of a row.
@@ -162,19 +245,15 @@ class Normalization(Shape):
         source = max(call.inputs, key=lambda t: t.numel)
         return cls(source.numel, _channels(call, source), not source.contiguous, has_true_argument(call))
 
-    def _pieces(self, work: OpWork) -> float:
+    def _pieces(self, work: Work) -> float:
         """Cores share channels where each has statistics of the whole batch, else rows."""
         by_channel = "channels" in work.row.traits
         return max(self.channels if by_channel else self.numel / max(self.channels, 1.0), 1.0)
 
-    def cut(self, work: OpWork) -> Cut:
+    def cut(self, work: Work) -> Cut:
         if "channels" in work.row.traits:
             return Cut(self._pieces(work), 4.0, always=True)
         return Cut(self._pieces(work), 2.0 if work.row.backward else 1.0)
-
-    @property
-    def walk(self) -> Walk:
-        return Walk(self.numel, self.channels, strided=self.strided, flag=self.training)
 
 
 def _channels(call: OpCall, source: TensorSpec) -> int:
@@ -193,6 +272,7 @@ class Windows(Shape):
     FLOPS_EACH: ClassVar[float] = 1.0
     SHARED: ClassVar[tuple[str, ...]] = ("numel",)
     SHARED_FROM_ONE: ClassVar[tuple[str, ...]] = ("pooled",)
+    WALK: ClassVar[tuple[str, ...]] = ("numel", "pooled", "window", "strided", "", "")
 
     #: Elements of the larger side, and of the forward's result.
     numel: float
@@ -208,9 +288,57 @@ class Windows(Shape):
         small = call.inputs[0] if op.backward else call.outputs[0]
         return cls(large.numel, small.numel, max(large.numel / max(small.numel, 1), 1.0), not large.contiguous)
 
-    def cut(self, work: OpWork) -> Cut:
+    def cut(self, work: Work) -> Cut:
         return Cut(cut(self.numel, FINE_GRAIN), always=True)
 
-    @property
-    def walk(self) -> Walk:
-        return Walk(self.numel, self.pooled, self.window, self.strided)
+
+#: Columns of 4 bytes that are never split where columns are reduced: 128 bytes of a row
+#: (``parallel_dim_reduction`` in ATen/native/TensorIteratorReduce.cpp).
+COLUMNS_TOGETHER = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction(Shape):
+    """Elements that are reduced to fewer. It is cut by its results, or where it has but one by its operand."""
+
+    FLOPS_EACH: ClassVar[float] = 1.0
+    SHARED: ClassVar[tuple[str, ...]] = ("numel",)
+    SHARED_FROM_ONE: ClassVar[tuple[str, ...]] = ("outputs",)
+    WALK: ClassVar[tuple[str, ...]] = ("numel", "outputs", "", "strided", "", "inner_survives")
+
+    #: Elements that are read, and elements of the result.
+    numel: float
+    outputs: float
+    #: The reduction runs over an outer dimension, which is another access pattern.
+    inner_survives: bool
+    #: The operand is not contiguous.
+    strided: bool
+
+    @classmethod
+    def read(cls, call: OpCall, op: Op) -> Self:
+        source = max(call.inputs, key=lambda t: t.numel, default=None)
+        if source is None:
+            return cls(0, 0, inner_survives=False, strided=False)
+        out = largest(call.outputs)
+        kept = bool(call.outputs) and bool(source.shape) and bool(call.outputs[0].shape)
+        inner_survives = kept and out > 1 and call.outputs[0].shape[-1] == source.shape[-1] > 1
+        return cls(source.numel, out, inner_survives, not source.contiguous)
+
+    def _pieces(self, work: Work) -> float:
+        """Some ops keep columns together; of others any column is a piece of its own (``foreach_reduced_elt``)."""
+        if self.numel < GRAIN:
+            return 1.0
+        if not 1 < self.outputs < self.numel:
+            return cut(self.numel)
+        together = self.inner_survives and "together" in work.row.traits
+        return max(self.outputs // COLUMNS_TOGETHER, 1) if together else self.outputs
+
+    def cut(self, work: Work) -> Cut:
+        """No piece of some is smaller than the grain (``compare_base_kernel``), and of some no row is split.
+
+        ``binary_kernel_reduce_lastdim`` in ATen/native/cpu/Reduce.h leaves a single row to one core.
+        """
+        if "whole_rows" in work.row.traits and self.outputs <= 1:
+            return ONE_PIECE
+        pieces = self._pieces(work)
+        return Cut(min(pieces, cut(self.numel)) if "compares" in work.row.traits else pieces)

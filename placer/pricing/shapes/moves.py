@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from placer.pricing.shapes.shape import ITEM, ONE_PIECE, Cut, OpWork, Shape, Walk, cut, is_index, largest
+from placer.pricing.shapes.shape import ITEM, ONE_PIECE, Cut, Shape, Work, cut, is_index, largest
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -45,6 +45,7 @@ class Other(Shape):
 
     SHARED: ClassVar[tuple[str, ...]] = ("inputs",)
     SHARED_FROM_ONE: ClassVar[tuple[str, ...]] = ("outputs",)
+    WALK: ClassVar[tuple[str, ...]] = ("inputs", "outputs", "", "", "", "")
 
     #: Elements of the largest operand, and of the largest result.
     inputs: float
@@ -59,7 +60,7 @@ class Other(Shape):
         """One for each element: too few for most of these ops, and a lower bound."""
         return float(max(self.inputs, self.outputs))
 
-    def cut(self, work: OpWork) -> Cut:
+    def cut(self, work: Work) -> Cut:
         """By torch's grain, where the table has the op: of others nothing is known."""
         return Cut(cut(work.bytes / (2.0 * ITEM))) if work.effort is not None else ONE_PIECE
 
@@ -69,6 +70,7 @@ class Index(Shape):
     """Rows or elements that are read or written by number."""
 
     SHARED: ClassVar[tuple[str, ...]] = ("moved", "indices")
+    WALK: ClassVar[tuple[str, ...]] = ("moved", "table", "width", "", "expanded", "in_place")
 
     #: Elements read or written by index, and elements of the table.
     moved: float
@@ -107,17 +109,13 @@ class Index(Shape):
     def traffic(self, call: OpCall) -> float:
         return self.bytes
 
-    def cut(self, work: OpWork) -> Cut:
+    def cut(self, work: Work) -> Cut:
         """Rows that are added up are put in order by their numbers first, in several regions whatever their size."""
         traits = work.row.traits
         if "bags" in traits and work.effort is not None:
             return Cut(work.effort.starts, always=work.effort.starts > 1.0)
         ordered = "adds" in traits and self.wide
         return Cut(cut(self.moved), 6.0 if ordered else 1.0, always=ordered)
-
-    @property
-    def walk(self) -> Walk:
-        return Walk(self.moved, self.table, self.width, strided=False, broadcast=self.expanded, flag=self.in_place)
 
 
 def _indexed(call: OpCall, op: Op) -> tuple[float, float, float]:
@@ -167,6 +165,7 @@ class Update(Shape):
 
     FLOPS_EACH: ClassVar[float] = 12.0
     SHARED: ClassVar[tuple[str, ...]] = ("numel",)
+    WALK: ClassVar[tuple[str, ...]] = ("numel", "tensors", "", "", "", "fused")
 
     #: Elements of the parameter.
     numel: float
@@ -188,10 +187,10 @@ class Update(Shape):
     def ops_inside(self) -> int:
         return OPS_IN_UPDATE
 
-    def cut(self, work: OpWork) -> Cut:
+    def cut(self, work: Work) -> Cut:
         return Cut(cut(self.numel), 0.75 * OPS_IN_UPDATE)
 
-    def launches(self, work: OpWork) -> float:
+    def launches(self, work: Work) -> float:
         """One tensor's share of the kernels that update all."""
         if work.effort is not None and work.updated_alone:
             return work.effort.kernels
@@ -206,10 +205,6 @@ class Update(Shape):
         for added, is_on in ((_MOMENTUM, self.momentum), (_WEIGHT_DECAY, decay_is_extra)):
             ops, passes = (ops + added[0], passes + added[1]) if is_on else (ops, passes)
         return ops, passes / op.passes
-
-    @property
-    def walk(self) -> Walk:
-        return Walk(self.numel, self.tensors, flag=self.fused)
 
 
 def settings(call: OpCall) -> dict[object, object]:

@@ -10,8 +10,8 @@ from placer.pricing.shapes.shape import (
     ITEM,
     REGISTER,
     Cut,
-    OpWork,
     Shape,
+    Work,
     has_true_argument,
     padded,
     pieces_of_products,
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 #: Regions of a product: on 16 threads squares of 128 and 256 take 10 and 21 us more than their share of a core's time,
 #: 32 rows times 256 x 256 23 us (calibration/records/nvidia-h200-16-core-second/thread_ops.jsonl.xz).
 PRODUCT_REGIONS = 3.0
-#: Share of attention with dropout that draws random numbers: 24.8 and 9.5 ms of two such ops on 16 threads
-#: (calibration.journal.xz of the two records calibration/records/nvidia-h200*).
-DRAWING = 0.4
 #: Numbers of an images' gradient, read and written, below which oneDNN leaves it to a few threads, how many, and
 #: positions from which on the gradient of weights is made by all: counted with 8 and 16 threads, of convolutions of 1
 #: to 64 channels (``tests/pricing/test_many_cores.py`` counts some of them anew).
@@ -87,7 +84,7 @@ class Product(Shape):
     def flops(self) -> float:
         return 2.0 * self.batch * self.m * self.n * self.k
 
-    def cut(self, work: OpWork) -> Cut:
+    def cut(self, work: Work) -> Cut:
         """MKL packs the operands, multiplies, and meets in between."""
         return Cut(pieces_of_products(work.flops), PRODUCT_REGIONS)
 
@@ -181,7 +178,7 @@ class Convolution(Shape):
         """
         return 1.0 if self.in_channels < REGISTER else padded(self.in_channels)
 
-    def cut(self, work: OpWork) -> Cut:
+    def cut(self, work: Work) -> Cut:
         """oneDNN lays image and weight out anew, multiplies, and lays out the result."""
         return Cut(pieces_of_products(work.flops), 3.0, teams=self._teams())
 
@@ -245,7 +242,7 @@ class ConvolutionGradient(Convolution):
         no_padding = self.in_channels < REGISTER and not self.to_input
         return 1.0 if no_padding else padded(self.in_channels)
 
-    def cut(self, work: OpWork) -> Cut:
+    def cut(self, work: Work) -> Cut:
         return Cut(pieces_of_products(work.flops), 5.0, teams=self._teams())
 
     def _teams(self) -> tuple[float, ...]:
@@ -306,57 +303,3 @@ def _is_dilated(call: OpCall) -> bool:
     position = next((i for i, argument in enumerate(call.args) if isinstance(argument, bool)), 0)
     dilation = call.args[position - 1] if position else ()
     return isinstance(dilation, tuple) and any(step != 1 for step in dilation)
-
-
-@dataclass(frozen=True, slots=True)
-class Attention(Shape):
-    """Scaled dot-product attention, or its gradient."""
-
-    #: Sequences x heads.
-    batch: float
-    #: Queries and keys of a sequence.
-    length: float
-    source: float
-    #: Elements of a query.
-    width: float
-    #: A query sees only the keys up to its own position.
-    causal: bool
-    #: A mask is added to the scores.
-    masked: bool
-    #: Scores are dropped at random.
-    dropout: bool
-    #: Elements of a value; the gradient's products.
-    value_width: float = 0.0
-    backward: bool = False
-
-    @classmethod
-    def read(cls, call: OpCall, op: Op) -> Self:
-        q, k, v = [t for t in call.inputs if len(t.shape) >= 3][:3]
-        length, width = q.shape[-2:]
-        source = k.shape[-2]
-        return cls(
-            math.prod(q.shape[:-2]),
-            length,
-            source,
-            width,
-            causal=bool(call.args) and call.args[0] is True,
-            masked=any(len(t.shape) >= 2 and t.shape[-2:] == (length, source) for t in call.inputs[3:]),
-            dropout=len(call.args) > 2 and isinstance(call.args[2], float) and call.args[2] > 0.0,
-            value_width=v.shape[-1],
-            backward=op.backward,
-        )
-
-    @property
-    def flops(self) -> float:
-        """Two products of scores, five in the gradient."""
-        scores = (5.0 if self.backward else 2.0) * self.batch * self.length * self.source
-        return scores * (self.width + self.value_width)
-
-    def cut(self, work: OpWork) -> Cut:
-        """One core draws the random numbers of a dropout."""
-        return Cut(pieces_of_products(work.flops), serial=DRAWING if self.dropout else 0.0)
-
-    def share(self, cores: float) -> Attention:
-        """Sequences x heads first, then queries."""
-        several = min(self.batch, cores)
-        return replace(self, batch=self.batch / several, length=self.length / (cores / several))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from placer.pricing.ops import Effort, Op
+from placer.pricing.ops import SUFFIX, Effort, Op, row_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -25,25 +25,6 @@ REGISTER = 16
 PRODUCT_GRAIN = 2.0 * 40**3
 #: Bytes of a number.
 ITEM = 4
-
-
-class OpWork(Protocol):
-    """What shapes ask of the work that they are the shape of (``placer.pricing.work.Work``)."""
-
-    @property
-    def flops(self) -> float: ...
-    @property
-    def bytes(self) -> float: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def row(self) -> Op: ...
-    @property
-    def suffix(self) -> str: ...
-    @property
-    def effort(self) -> Effort | None: ...
-    @property
-    def updated_alone(self) -> bool: ...
 
 
 class Cut(NamedTuple):
@@ -64,21 +45,6 @@ class Cut(NamedTuple):
 ONE_PIECE = Cut(1.0)
 
 
-class Walk(NamedTuple):
-    """How an accelerator's kernel walks its operands.
-
-    ``numel`` elements, then what else sets it: ``second``, the rows, channels, results or the table, and ``inner``, the
-    innermost loop, a window or the width of an index.
-    """
-
-    numel: float
-    second: float = 1.0
-    inner: float = 1.0
-    strided: bool = False
-    broadcast: bool = False
-    flag: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What one op call works on, in named numbers, which are read once from the call.
@@ -92,6 +58,9 @@ class Shape:
     #: Sizes of which a core does a share, and those of which it does one at the least.
     SHARED: ClassVar[tuple[str, ...]] = ()
     SHARED_FROM_ONE: ClassVar[tuple[str, ...]] = ()
+    #: The fields that say how an accelerator's kernel walks its operands: elements; rows, channels, results or a table;
+    #: the innermost loop, a window or the width of an index; three flags. "" where the shape has no such field.
+    WALK: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def read(cls, call: OpCall, op: Op) -> Self:
@@ -107,7 +76,7 @@ class Shape:
         """Bytes that the call reads and writes: all operands and results, each once."""
         return operand_bytes(call)
 
-    def cut(self, work: OpWork) -> Cut:
+    def cut(self, work: Work) -> Cut:
         """How torch cuts the op for several cores."""
         return ONE_PIECE
 
@@ -131,15 +100,98 @@ class Shape:
         """The name of a group of shapes that run in kernels of their own, and are priced as another op."""
         return ""
 
-    def launches(self, work: OpWork) -> float:
+    def launches(self, work: Work) -> float:
         """Kernels on an accelerator that the call stands for at the least."""
         return 1.0
 
     @property
-    def walk(self) -> Walk:
-        """How a kernel walks it: by the first two sizes."""
-        first, second, *_ = (*features(self)[: len(size_names(type(self)))], 1.0, 1.0)
-        return Walk(first, second, strided=getattr(self, "strided", False))
+    def walk(self) -> tuple[float, ...]:
+        """The values of ``WALK``: three amounts, 1 where there is none, and three flags."""
+        return tuple(
+            float(getattr(self, name)) if name else usual for name, usual in zip(self.WALK, _NO_WALK, strict=True)
+        )
+
+
+#: What stands for a field that a shape does not have: an amount of one, no flag.
+_NO_WALK = (1.0, 1.0, 1.0, 0.0, 0.0, 0.0)
+
+
+class Place(NamedTuple):
+    """What the step around an op call says of it: features of every family.
+
+    Attributes:
+        footprint: bytes of parameters, gradients, optimizer state and activations of the step.
+        kinds: different ops of the step. The code of a few stays in the nearest caches.
+        previous: bytes that the op before moved through the caches, rounded to a power of two. The framework's code
+            around a tiny op runs several times slower after a large one.
+        reuse_distance: of the op's own code, in bytes moved, rounded likewise.
+        kept: whether the result outlives its phase, so that its memory is fresh.
+        recording: whether autograd builds its graph around the op.
+        repeated: whether an operand is expanded (``work.repeats``).
+        evicted: share of the code around the op, and of its own, that other code has evicted from the caches.
+        first: whether no op of the same name ran before in the step. Its code is fetched in every step.
+    """
+
+    footprint: float
+    kinds: float = 1.0
+    previous: float = 0.0
+    reuse_distance: float = 0.0
+    kept: float = 0.0
+    recording: float = 0.0
+    repeated: float = 0.0
+    evicted: float = 0.0
+    first: float = 0.0
+
+
+#: Of these, the amounts, which are compared on a log scale, and the flags and shares.
+PLACE_SIZES, PLACE_FLAGS = Place._fields[:4], Place._fields[4:]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One op call in the terms of its family. ``flops`` counts a multiply-add as two, ``bytes`` reads and writes.
+
+    ``op`` is the op's name, with a suffix where its operands select another kernel (see ``work.kernel_of``).
+    ``dtype`` is that of its floating-point numbers, ``float32+bool`` where operands of another dtype are converted
+    first.
+    """
+
+    family: str
+    op: str
+    dtype: str
+    flops: float
+    bytes: float
+    shape: Shape
+    place: Place
+    #: What the table of ops says of the call; None of an op of which it does not.
+    effort: Effort | None = None
+    #: Loads that follow each other in the busiest thread of an accelerator.
+    loads: float = 0.0
+    #: Bytes of the largest result that the op makes anew.
+    fresh: float = 0.0
+    #: Numbers beyond the usual share of which a core guesses wrong whether they are drawn.
+    misses: float = 0.0
+
+    @property
+    def row(self) -> Op:
+        """The op's row in the table."""
+        return row_of(self.op)
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of its kernel; "" of most."""
+        return self.op.partition(SUFFIX)[2]
+
+    @property
+    def features(self) -> tuple[float, ...]:
+        """FLOPs, bytes, the sizes of its shape and place, then their flags: see ``feature_names``."""
+        own, sizes, of_place = features(self.shape), len(size_names(type(self.shape))), len(PLACE_SIZES)
+        return self.flops, self.bytes, *own[:sizes], *self.place[:of_place], *own[sizes:], *self.place[of_place:]
+
+    @property
+    def updated_alone(self) -> bool:
+        """Whether an accelerator updates a tensor by kernels of its own, not those of all tensors."""
+        return self.family == "optimizer" and self.effort is not None and self.effort.kernels > 1.0
 
 
 _names_of: dict[tuple[object, ...], tuple[str, ...]] = {}

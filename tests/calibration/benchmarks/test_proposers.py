@@ -15,7 +15,7 @@ from torch.utils import _device
 from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.benchmarks.probe import Limit
 from placer.calibration.measuring.step import Step, make_optimizer
-from placer.pricing.describe import Context, describe
+from placer.pricing.work import Context, describe
 from placer.tracing import trace_here
 from placer.workload import make_workload
 

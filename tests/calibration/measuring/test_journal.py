@@ -8,7 +8,7 @@ import pytest
 
 from placer.calibration.measuring.journal import Failure, Journal, OpObservation, StepObservation
 from placer.errors import CalibrationError
-from placer.pricing.describe import feature_names
+from placer.pricing.work import feature_names
 
 HERE = {"cpu": "a", "cores": 2, "accelerators": []}
 THERE = {**HERE, "cores": 4}

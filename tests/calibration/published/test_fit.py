@@ -18,7 +18,7 @@ from placer.calibration.published.fit import document, fit_to, main, ranges, spr
 from placer.calibration.published.operators import tables
 from placer.calibration.published.samples import Sample, Table
 from placer.calibration.published.training import Trainer
-from placer.pricing.gpu import LAUNCH, device_model, published
+from placer.pricing.gpu import LAUNCH, device_model
 from placer.pricing.gpu.device_model import DeviceModel
 from placer.profile import find_gpu
 
@@ -116,11 +116,11 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = tmp_path / "published.json"
     monkeypatch.setattr(fit, "HALF_TRUSTED", 0.0)  # else an op is believed in part
     path.write_text(document(fitted(), fit_to(fitted().samples), SIGMA), encoding="utf-8")
-    monkeypatch.setattr(published, "FILE", path)
-    for cached in (device_model.networks, published.document):
+    monkeypatch.setattr(device_model, "FILE", path)
+    for cached in (device_model.networks, device_model.document):
         cached.cache_clear()
     yield path
-    for cached in (device_model.networks, published.document):
+    for cached in (device_model.networks, device_model.document):
         cached.cache_clear()
 
 
@@ -168,7 +168,7 @@ def test_the_edition_changes_with_the_fitted_numbers() -> None:
     chosen = fit_to(fitted().samples)
     first, other = (json.loads(document(fitted(), chosen, s)) for s in (SIGMA, {**SIGMA, "memory": {"": (0.1, 0.2)}}))
     assert first["edition"] != other["edition"]
-    assert published.edition() > 0.0
+    assert device_model.edition() > 0.0
 
 
 def test_ranges_are_of_the_rows_that_a_fit_saw_and_a_step_shows() -> None:
