@@ -75,10 +75,12 @@ lint: $(DEV) ## ruff, rules and format
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check --quiet .
 
-# Static tools don't follow the mapping of calibration/ to placer.calibration, so the installed wheel is checked.
+# Static tools don't follow the mapping of calibration/ to placer.calibration, so the installed wheel is checked, and with
+# it what a checkout has beside it.
 types: wheel ## mypy, strict, on the built wheel and on a script of a user's
 	rm -rf build/types
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --target build/types dist/torch_placer-*.whl
+	cp -r calibration/lab build/types/placer/calibration/
 	cd build/types && $(ABS_PY) -m mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p placer
 	cd build/types && $(ABS_PY) -m mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache $(CURDIR)/tests/user_script.py
 
@@ -121,9 +123,9 @@ $(NETS): $(DEV)
 
 published-packages: $(NETS) ## torchvision, timm and transformers, which build the published networks
 
-published: $(NETS) ## fit the networks that ship, of CPUs and GPUs, from calibration/published/data
-	$(PY) -m placer.calibration.published.cpu_networks
-	$(PY) -m placer.calibration.published
+published: $(NETS) ## fit the networks that ship, of CPUs and GPUs, from calibration/lab/published/data
+	$(PY) -m placer.calibration.lab.published.cpu_networks
+	$(PY) -m placer.calibration.lab.published
 
 # A machine with an accelerator may have its own torch and no index to install from: the checkout is used as it is, through a
 # folder of links in which calibration/ stands where the wheel puts it. There, any Python with torch will do:

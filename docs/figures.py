@@ -16,24 +16,23 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
+from placer.calibration.lab.validators.reference import reference_tables, what_if_tables
+from placer.calibration.lab.validators.suites import entries_of, estimate_for
 from placer.calibration.validation import record
 from placer.calibration.validation.cells import priced_cells, traced_network, unpredicted
-from placer.calibration.validation.record import Cell, Report
-from placer.calibration.validation.reference import reference_tables, what_if_tables
-from placer.calibration.validation.run import entries_of, estimate_for, profile_for
-from placer.calibration.validation.scores import (
-    FEW_PARAMETERS,
+from placer.calibration.validation.compare import (
     Score,
     as_the_smallest_batch,
     baseline_scores,
-    decisions,
     group_by,
     larger_batches,
     repeatability_score,
     score,
-    thread_decisions,
 )
-from placer.calibration.validation.table import Table, markdown
+from placer.calibration.validation.decisions import FEW_PARAMETERS, decisions, thread_decisions
+from placer.calibration.validation.record import Cell, Report
+from placer.calibration.validation.run import profile_for
+from placer.calibration.validation.table import Table
 from placer.profile import Profile
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -190,12 +189,12 @@ def figures(found: Predicted) -> Iterator[Figures]:
             yield from calibrated_cpu(replay, found[replay])
     for replay in ESTIMATED:
         if replay in found:
-            reached = _score(found[replay])
+            reached = score(found[replay])
             yield row(ACCURACY, replay.row, _errors(reached), _whole(reached.inside))
             yield usual_error(replay, reached)
     for replay in HELD_OUT:
         if replay in found:
-            reached, repeats = _score(found[replay]), _errors(_score_of(repeatability_score(found[replay])))
+            reached, repeats = score(found[replay]), _errors(repeatability_score(found[replay]))
             yield row(ACCURACY, replay.row, _errors(reached), _whole(reached.inside), "", "", repeats)
     if THREADS in found:
         yield thread_choices(found[THREADS])
@@ -212,10 +211,10 @@ def figures(found: Predicted) -> Iterator[Figures]:
 
 def calibrated_cpu(replay: Replay, cells: Sequence[Cell]) -> Iterator[Figures]:
     """A calibrated CPU beside simpler rules and its own repeats."""
-    reached, others = _score(cells), baseline_scores(cells)
+    reached, others = score(cells), baseline_scores(cells)
     yield row(
         ACCURACY, replay.row, _errors(reached), _whole(reached.inside), _errors(others["isolated_sum"]),
-        _errors(others["roofline"]), _errors(_score_of(repeatability_score(cells))),
+        _errors(others["roofline"]), _errors(repeatability_score(cells)),
     )  # fmt: skip
     yield usual_error(replay, reached)
 
@@ -238,8 +237,8 @@ def calibrated_gpu(gpu: GpuRecord, cells: Sequence[Cell]) -> Iterator[Figures]:
     yield row(ACCURACY, f"| CPU beside the {gpu.name}, 16 threads |", *_gpu_cells(on_cpu))
     larger = [cell for _, cell in larger_batches(on_gpu)]
     yield row(
-        ACCURACY, f"| {gpu.name}, larger batches |", str(len(larger)), _errors(_score(larger)),
-        _errors(_score_of(as_the_smallest_batch(on_gpu))),
+        ACCURACY, f"| {gpu.name}, larger batches |", str(len(larger)), _errors(score(larger)),
+        _errors(as_the_smallest_batch(on_gpu)),
     )  # fmt: skip
     yield measured_reference_systems(gpu, cells)
 
@@ -248,7 +247,7 @@ def gpu_row(replay: Replay, cells: Sequence[Cell]) -> Iterator[Figures]:
     """A GPU's steps, and what ``explain`` says of its like."""
     on_gpu = _on_gpu(cells)
     yield row(ACCURACY, replay.row, *_gpu_cells(on_gpu))
-    yield usual_error(replay, _score(on_gpu))
+    yield usual_error(replay, score(on_gpu))
 
 
 def predicted_reference_systems() -> Figures:
@@ -268,7 +267,7 @@ def _systems(what: str, items: Iterable[Table | str], words: Sequence[int], *, t
     for item in items:
         if isinstance(item, Table):
             lines += ["", f"{item.title}:", ""] if titles else []
-            lines += markdown(item.columns, item.rows, words=words)
+            lines += item.markdown(words)
         else:
             lines += ["", f"{item[0].upper()}{item[1:]}."]
     begin, end = f"<!-- {what} -->\n", "<!-- end -->"
@@ -280,12 +279,12 @@ def in_all(found: Predicted) -> Iterator[Figures]:
     """The rows of README.md, and the choices of all rules side by side."""
     for begins, replays in (("| CPU, after a minute of calibration |", CALIBRATED),
                             ("| CPU, before any calibration |", ESTIMATED)):  # fmt: skip
-        scores = [_score(found[replay]) for replay in replays]
+        scores = [score(found[replay]) for replay in replays]
         medians, most = [s.median_error for s in scores], [s.p90_error for s in scores]
         yield row(README, begins, *(f"{_number(min(v))} to {_whole(max(v))}" for v in (medians, most)))
     for begins, replays in (("| GPU, from what others published |", [gpu.published for gpu in GPUS]),
                             ("| GPU, after a calibration |", [gpu.calibrated for gpu in GPUS])):  # fmt: skip
-        scores = [_score(_on_gpu(found[replay])) for replay in replays]
+        scores = [score(_on_gpu(found[replay])) for replay in replays]
         yield row(README, begins, _listed(s.median_error for s in scores), _listed(s.p90_error for s in scores))
     by_rule: dict[str, list[str]] = defaultdict(list)
     for gpu in GPUS:
@@ -309,20 +308,11 @@ def _on_gpu(cells: Iterable[Cell]) -> list[Cell]:
     return [cell for cell in cells if cell.device != "cpu"]
 
 
-def _score(cells: Iterable[Cell]) -> Score:
-    return _score_of(score(cells))
-
-
-def _score_of(found: Score | None) -> Score:
-    assert found is not None
-    return found
-
-
 def _gpu_cells(cells: Sequence[Cell]) -> tuple[str, ...]:
     """Steps, errors, bias, share in the interval, and repeats: the columns of the table of GPUs."""
-    reached, repeats = _score(cells), _score_of(repeatability_score(cells))
+    reached, repeats = score(cells), repeatability_score(cells)
     return (
-        str(reached.cells), _errors(reached), f"{math.exp(reached.bias):.2f}", _whole(reached.inside), _errors(repeats)
+        str(reached.rows), _errors(reached), f"{math.exp(reached.bias):.2f}", _whole(reached.inside), _errors(repeats)
     )  # fmt: skip
 
 

@@ -67,7 +67,7 @@ def main(profile: str) -> None:
     trace(make_workload(net, (64, 3, 64, 64), mode="train", loss=lambda out: nn.functional.nll_loss(out, target)))
     done("trace")
 
-    from placer.calibration.suite import entries
+    from placer.calibration.lab.suite import entries
 
     assert [entry.missing() for entry in entries("full")]
     done("suite")

@@ -22,7 +22,7 @@ from sky_apart import sky_apart
 from placer import api, profile
 from placer import decision as deciding
 from placer.calibration.validation import record
-from placer.calibration.validation.scores import score
+from placer.calibration.validation.compare import score
 from placer.cli import main
 from placer.explanation import accuracy
 from placer.profile.profile import Profile

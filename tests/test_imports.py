@@ -35,12 +35,12 @@ ORDER = (
 )
 #: The same inside ``placer.calibration``.
 CALIBRATION = (
+    ("lab",),
     ("make_reference",),
     ("runner",),
     ("probing",),
     ("validation",),
     ("build", "summary"),
-    ("published",),
     ("fitting", "plan"),
     ("measuring",),
     ("benchmarks", "progress"),

@@ -1,4 +1,4 @@
-"""The list of packages in pyproject.toml is the list of package folders on disk."""
+"""The list of packages in pyproject.toml is that of the folders on disk, but for what measures placer itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def packages_on_disk() -> set[str]:
 def test_no_package_is_forgotten() -> None:
     listed = re.search(r"^packages = \[(.*?)^\]", PYPROJECT, re.DOTALL | re.MULTILINE)
     assert listed is not None
-    assert set(re.findall(r'"([^"]+)"', listed[1])) == packages_on_disk()
+    in_a_checkout_only = {name for name in packages_on_disk() if name.startswith("placer.calibration.lab")}
+    assert len(in_a_checkout_only) > 1
+    assert set(re.findall(r'"([^"]+)"', listed[1])) == packages_on_disk() - in_a_checkout_only
 
 
 def test_every_package_folder_has_an_init() -> None:

@@ -44,7 +44,8 @@ ALLOWED_MODULES = {"placer/tracing/child.py": {"pickle"}}
 #: Where a module is imported by a name: the user's target, the command line's own modules, names loaded on first use,
 #: and packages of networks that are optional.
 IMPORTERS = {
-    "calibration/__init__.py", "calibration/published/networks.py", "calibration/published/plain_networks.py",
+    "calibration/__init__.py", "calibration/lab/__init__.py", "calibration/lab/published/networks.py",
+    "calibration/lab/published/plain_networks.py",
     "placer/__init__.py", "placer/api.py",
     "placer/cli/group.py", "placer/tracing/isolation.py", "placer/workload/named.py",
 }  # fmt: skip

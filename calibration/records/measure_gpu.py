@@ -27,6 +27,7 @@ import torch
 
 import placer
 from placer import machine, profile
+from placer.calibration.lab.suite import accelerator_entries, entries
 from placer.calibration.measuring import recording
 from placer.calibration.measuring.clocks import WARM, keep_busy
 from placer.calibration.measuring.faults import HungError, cause, check, release, run_limited, synchronizer, time_limit
@@ -37,7 +38,7 @@ from placer.calibration.measuring.typical_ops import Shape, scaled, typical_ops
 from placer.calibration.probing import Target
 from placer.calibration.progress import Progress
 from placer.calibration.runner import measure_all
-from placer.calibration.suite import Entry, accelerator_entries, entries
+from placer.calibration.suite import Entry
 from placer.calibration.validation.cells import build_model, cell_workload, cells_of
 from placer.calibration.validation.recorded import JOURNAL, MEASUREMENTS, PACKED, fitted, own_fit, pack
 from placer.calibration.validation.run import validate
@@ -237,7 +238,6 @@ def measure_cells(
         visits=visit + 1,
         first_visit=visit,
         deadline=job.deadline if deadline is None else deadline,
-        isolated=False,
     )
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placer.calibration.suite.entry import QUICK, Entry, randn
-
 
 class Conv1dRegressor(nn.Module):
     """(batch, 84) features to (batch, 1)."""
@@ -27,6 +25,3 @@ class Conv1dRegressor(nn.Module):
         x = self.pool(F.mish(self.conv1(x)))
         x = F.mish(self.conv2(x)).amax(dim=-1)
         return self.head(x)
-
-
-ENTRIES = (Entry("conv1d_regressor", "conv1d", Conv1dRegressor, randn(84), (16, 512, 1024, 4096), suites=QUICK),)

@@ -16,9 +16,7 @@ from torch import Tensor, nn
 
 from placer.workload import Data
 
-Suite = Literal["quick", "reference", "full"]
 Mode = Literal["train", "infer"]
-QUICK: frozenset[Suite] = frozenset({"quick", "full"})
 
 
 @dataclass(frozen=True)
@@ -38,15 +36,12 @@ class Entry:
     optimizer: str = "adam"
     #: Of the model's output; a sum over floating outputs when None.
     loss: Callable[[Any], Any] | None = None
-    suites: frozenset[Suite] = frozenset({"full"})
     #: Import names of packages that torch alone does not bring.
     needs: tuple[str, ...] = ()
     #: Where its batches live; None: where the run says, on the host if it says nothing.
     data: Data | None = None
     #: The dtype of mixed precision, as ``torch.autocast`` takes it; None: none.
     autocast: torch.dtype | None = None
-    #: False where no trace can be had, neither on meta tensors nor by running a copy: saying so is the right answer.
-    traceable: bool = True
 
     def missing(self) -> tuple[str, ...]:
         """The packages this entry needs that are not installed. Imports nothing."""
@@ -63,24 +58,6 @@ def of_transformers(model: str, config: str, **sizes: Any) -> nn.Module:
 def randn(*shape: int) -> Callable[[int], Tensor]:
     """Examples of shape (batch, *shape)."""
     return lambda n: torch.randn(n, *shape)
-
-
-class Operator(nn.Module):
-    """A function or a network as a step, and what becomes of its output.
-
-    It is brought back to the host (``"output"``); it ``"stays"`` on the device, where an account times the computation
-    alone; or it is ``"waited"`` for, as a benchmark of single calls does: one value is read.
-    """
-
-    def __init__(self, inner: Callable[..., Any], end: str = "output") -> None:
-        super().__init__()
-        self.inner, self.end = inner, end
-
-    def forward(self, *args: Tensor) -> Any:
-        output = self.inner(*args)
-        if self.end == "stays":
-            return None
-        return output.flatten()[:1] if self.end == "waited" else output
 
 
 class Supervised(nn.Module):

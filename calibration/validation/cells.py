@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from placer.calibration.measuring.faults import release, synchronizer
 from placer.calibration.measuring.step import Measurement, Step, make_optimizer, measure_interleaved
@@ -24,36 +23,23 @@ from placer.profile import Device, Profile
 from placer.tracing import trace
 from placer.workload import Data, Workload, make_workload
 
-#: Times an op is run in a row where each is timed alone, of which the fastest counts.
-REPEATS = 4
+#: The baselines that come with a prediction; others were measured.
+PREDICTED_BASELINES = ("flops", "roofline")
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How to measure: rounds, seconds per cell and clock.
-
-    ``isolated``: the baseline of ops timed alone is measured on the CPU too.
-    """
+    """How to measure: rounds, seconds per cell and clock."""
 
     rounds: int = 5
     seconds: float = 1.5
     clock: Clock = time.perf_counter
-    isolated: bool = True
 
 
 def cells_of(entry: Entry, places: Sequence[tuple[str, int]]) -> list[Cell]:
     """The empty cells of a network at these (device, CPU threads)."""
     return [
-        Cell(
-            entry.name,
-            entry.family,
-            batch,
-            mode,
-            device,
-            threads,
-            optimizer=entry.optimizer if mode == "train" else "",
-            traceable=entry.traceable,
-        )
+        Cell(entry.name, entry.family, batch, mode, device, threads, entry.optimizer if mode == "train" else "")
         for device, threads in places
         for mode in entry.modes
         for batch in entry.batches
@@ -120,24 +106,19 @@ def traced_network(entry: Entry, cells: Iterable[Cell]) -> TracedNetwork:
     return TracedNetwork(sum(weights.numel() for weights in model.parameters()), steps, reasons)
 
 
-def predicted_cells(entry: Entry, cells: Sequence[Cell], profile: Profile) -> list[Cell]:
-    """The cells with a prediction each, or the reason why there is none. One trace per batch and mode."""
-    return priced_cells(cells, traced_network(entry, cells), profile)
-
-
 def priced_cells(cells: Iterable[Cell], network: TracedNetwork, profile: Profile) -> list[Cell]:
-    """The same of a network that is traced already."""
+    """The cells of a network with a prediction each, or the reason why there is none."""
     result = []
     for cell in cells:
-        known = replace(cell, parameters=network.parameters)
+        counted = replace(cell, parameters=network.parameters)
         case = cell.batch, cell.mode
         if case in network.reasons:
-            result.append(unpredicted(known, network.reasons[case]))
+            result.append(unpredicted(counted, network.reasons[case]))
             continue
         try:
-            result.append(_with_prediction(known, *network.steps[case], profile))
+            result.append(_with_prediction(counted, *network.steps[case], profile))
         except Exception as error:  # noqa: BLE001  see ``_reason``
-            result.append(unpredicted(known, _reason(error)))
+            result.append(unpredicted(counted, _reason(error)))
     return result
 
 
@@ -184,19 +165,11 @@ def _with_prediction(cell: Cell, traced: Traced, trace_seconds: float, profile: 
 
 def unpredicted(cell: Cell, reason: str) -> Cell:
     """The cell without a prediction, and why."""
-    measured = {name: seconds for name, seconds in cell.baselines.items() if name == "isolated_sum"}
-    return replace(
-        cell,
-        predicted=None,
-        low=None,
-        high=None,
-        coverage=None,
-        flops=None,
-        one_time_seconds=None,
-        decision_seconds=None,
-        baselines=measured,
-        prediction_error=reason,
+    baselines = {name: seconds for name, seconds in cell.baselines.items() if name not in PREDICTED_BASELINES}
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("predicted", "low", "high", "coverage", "flops", "one_time_seconds", "decision_seconds")
     )
+    return replace(cell, **nothing, baselines=baselines, prediction_error=reason)
 
 
 def measured_cells(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) -> list[Cell]:
@@ -212,10 +185,7 @@ def measured_cells(entry: Entry, cells: Sequence[Cell], device: str, effort: Eff
         results = measure_interleaved(
             steps, synchronize=synchronizer(device), clock=effort.clock, rounds=effort.rounds, seconds=effort.seconds
         )
-        done = [with_measurement(cell, result) for cell, result in zip(cells, results, strict=True)]
-        if device == "cpu" and effort.isolated:
-            done = [_with_isolated(cell, step) for cell, step in zip(done, steps, strict=True)]
-        return done
+        return [with_measurement(cell, result) for cell, result in zip(cells, results, strict=True)]
     except Exception as error:  # noqa: BLE001  one network that cannot be built must not end a run over all of them
         return [with_measurement(cell, error) for cell in cells]
     finally:
@@ -238,53 +208,3 @@ def with_measurement(cell: Cell, result: Measurement | Exception) -> Cell:
         count=cell.count + result.count,
         repeatability=apart(visits) if cell.visits else result.repeatability,
     )
-
-
-def _with_isolated(cell: Cell, step: Step) -> Cell:
-    """With the baseline that is measured: the sum of the ops' times, each alone."""
-    if cell.measured is None or "isolated_sum" in cell.baselines:
-        return cell
-    step.prepare()
-    try:
-        seconds = isolated_seconds(step)
-    except Exception:  # noqa: BLE001  an op that refuses to be watched costs the baseline, not the cell
-        return cell
-    return replace(cell, baselines={**cell.baselines, "isolated_sum": seconds})
-
-
-class _EachOpHot(TorchDispatchMode):
-    """Runs every op several times in a row, with its real operands, and adds up the fastest times.
-
-    An op that writes into its operands is run once: a second time it would do other work.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.seconds: float = 0.0
-        self._clock = clock
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # hiding the class from the compiler imports it, for seconds
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        times = []
-        for _ in range(1 if func._schema.is_mutable else REPEATS):
-            start = self._clock()
-            result = func(*args, **(kwargs or {}))
-            times.append(self._clock() - start)
-        self.seconds += min(times)
-        return result
-
-
-def isolated_seconds(step: Callable[[], object], *, clock: Clock = time.perf_counter) -> float:
-    """Seconds the ops of one (warm) ``step`` take on the CPU, each timed alone and hot; takes a few steps' time.
-
-    Nothing between the ops is counted, and no op finds its operands cold: what most cost models are built from.
-    """
-    mode = _EachOpHot(clock)
-    with mode:
-        step()
-    return mode.seconds

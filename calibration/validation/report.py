@@ -4,45 +4,44 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
-from placer.calibration.validation.one_step import beside, in_the_last_visit
-from placer.calibration.validation.record import Cell, Report
-from placer.calibration.validation.reference import reference_tables
-from placer.calibration.validation.scores import (
+from placer.calibration.validation.compare import (
     Score,
     as_the_smallest_batch,
     baseline_scores,
-    decisions,
+    beside_one_step,
+    compare,
     group_by,
+    in_the_last_visit,
     larger_batches,
+    percent,
     repeatability_score,
     score,
-    thread_decisions,
 )
+from placer.calibration.validation.decisions import decisions, thread_decisions
+from placer.calibration.validation.record import Cell, Report
 from placer.calibration.validation.table import Table, show
 
 #: What the baselines are called in tables.
 BASELINES = {
     "flops": "FLOPs over the peak rate", "roofline": "roofline of each op", "isolated_sum": "sum of ops timed alone",
 }  # fmt: skip
+FIGURES = ("cells", "median error", "90th pct", "within 10 %", "within 25 %", "beyond 2x")
 #: The measurement's own error, beside that of a prediction.
 REPEATS = ("repeats within", "90th pct")
-FIGURES = ("cells", "median error", "90th pct", "within 10 %", "within 25 %", "beyond 2x")
 
 
-def render(report: Report, stream: TextIO, what_if: Sequence[Table | str] = ()) -> None:
-    """Print every table and note of the report; ``what_if`` stands beside those of the reference systems."""
-    show(contents(report, what_if), stream)
+def render(report: Report, stream: TextIO, first: Sequence[Table | str] = ()) -> None:
+    """Print every table and note of the report; those of ``first`` stand before all others."""
+    show(contents(report, first), stream)
 
 
-def contents(report: Report, what_if: Sequence[Table | str] = ()) -> Iterator[Table | str]:
+def contents(report: Report, first: Sequence[Table | str] = ()) -> Iterator[Table | str]:
     """What a report says, in order: tables, and lines of text."""
     yield f"profile: {report.profile}"
-    if not what_if or any(cell.device != "cpu" for cell in report.cells):
-        yield from reference_tables(report.cells)
-    yield from what_if
+    yield from first
     devices = group_by(report.cells, lambda cell: cell.device)
     yield _scores("Prediction error by device", "device", devices)
     yield from _visits(report.cells)
@@ -55,21 +54,16 @@ def contents(report: Report, what_if: Sequence[Table | str] = ()) -> Iterator[Ta
     yield from _left_out(report)
 
 
-def _scores(title: str, label: str, groups: dict[str, list[Cell]]) -> Table:
-    rows = []
-    for name, cells in groups.items():
-        found = score(cells)
-        if found is not None:
-            counts = (str(found.unpredicted), str(found.failed))
-            repeats = _repeats(repeatability_score(cells))
-            rows.append((name, *_figures(found), *repeats, _percent(found.inside), _bias(found), *counts))
-    columns = (label, *FIGURES, *REPEATS, "in interval", "log bias", "not predicted", "failed")
-    return Table(title, columns, tuple(rows))
+def _scores(title: str, label: str, groups: Mapping[str, Sequence[Cell]]) -> Table:
+    columns = (*FIGURES, *REPEATS, "in interval", "log bias", "not predicted", "failed")
+    return compare(title, label, groups, columns, _all_figures)
 
 
-def _repeats(found: Score | None) -> tuple[str, str]:
-    """How far apart a cell's own times are: the median over the cells, and the 90th percentile."""
-    return ("-", "-") if found is None else (_percent(found.median_error), _percent(found.p90_error))
+def _all_figures(cells: Sequence[Cell]) -> tuple[str, ...]:
+    reached, repeats = score(cells), repeatability_score(cells)
+    apart = percent(repeats.median_error), percent(repeats.p90_error)
+    counts = (str(reached.unpredicted), str(reached.failed))
+    return (*_figures(reached), *apart, percent(reached.inside), _bias(reached), *counts)
 
 
 def _visits(cells: Sequence[Cell]) -> Iterator[str]:
@@ -85,12 +79,12 @@ def _visits(cells: Sequence[Cell]) -> Iterator[str]:
 
 def _beside(device: str, cells: Sequence[Cell]) -> Table:
     """Predictions beside what simpler models say, and beside what the measurement itself is worth."""
-    scores: dict[str, Score | None] = {"placer": score(cells)}
-    scores.update((BASELINES.get(name, name), found) for name, found in baseline_scores(cells).items())
+    scores = {"placer": score(cells)}
+    scores.update((BASELINES.get(name, name), reached) for name, reached in baseline_scores(cells).items())
     scores["as long as the same network's smallest batch"] = as_the_smallest_batch(cells)
     scores["placer, on the same larger batches"] = score(cell for _, cell in larger_batches(cells))
     scores["the measurement itself, last against first"] = repeatability_score(cells)
-    rows = tuple((name, *_figures(found), _bias(found)) for name, found in scores.items() if found is not None)
+    rows = tuple((name, *_figures(reached), _bias(reached)) for name, reached in scores.items() if reached.rows)
     return Table(f"{device}, beside simpler models", ("prediction", *FIGURES, "log bias"), rows)
 
 
@@ -99,42 +93,33 @@ def _beside_one_step(device: str, cells: Sequence[Cell]) -> Iterator[Table]:
     now, later = larger_batches(cells), in_the_last_visit(cells)
     groups = {
         "by themselves": [cell for _, cell in now],
-        "the smallest timed just now": beside(now, 0.0),
+        "the smallest timed just now": beside_one_step(now, 0.0),
         "by themselves, in the last visit": [cell for _, cell in later],
-        "the smallest timed in the first": beside(later, None),
+        "the smallest timed in the first": beside_one_step(later, None),
     }
     if now:
         yield _scores(f"{device}, larger batches beside one real step", "prediction", groups)
 
 
-def _figures(found: Score) -> tuple[str, ...]:
-    shares = (found.median_error, found.p90_error, found.within_10, found.within_25, found.beyond_2x)
-    return (str(found.cells), *map(_percent, shares))
+def _figures(reached: Score) -> tuple[str, ...]:
+    shares = (reached.median_error, reached.p90_error, reached.within_10, reached.within_25, reached.beyond_2x)
+    return (str(reached.rows), *map(percent, shares))
 
 
-def _bias(found: Score) -> str:
-    return "-" if math.isnan(found.bias) else f"{found.bias:+.2f}"
-
-
-def _percent(share: float) -> str:
-    return "-" if math.isnan(share) else f"{100 * share:.1f} %"
+def _bias(reached: Score) -> str:
+    return "-" if math.isnan(reached.bias) else f"{reached.bias:+.2f}"
 
 
 def _decision_tables(cells: Sequence[Cell]) -> Iterator[Table]:
     for question, scores in (("device", decisions(cells)), ("number of threads", thread_decisions(cells))):
-        rows = tuple(
-            (
-                row.rule,
-                f"{row.wrong} ({_percent(row.wrong / row.scenarios)})",
-                _percent(row.mean_regret),
-                _percent(row.worst_regret),
-                row.worst or "-",
-            )
-            for row in scores
-        )
+        rows = []
+        for rule in scores:
+            wrong = f"{rule.wrong} ({percent(rule.wrong / rule.scenarios)})"
+            rows.append((rule.rule, wrong, percent(rule.mean_regret), percent(rule.worst_regret), rule.worst or "-"))
         if scores:
             title = f"Decisions on the {question} over {scores[0].scenarios} scenarios"
-            yield Table(title, ("rule", "wrong outside a 10 % tie", "mean regret", "worst regret", "where"), rows)
+            columns = ("rule", "wrong outside a 10 % tie", "mean regret", "worst regret", "where")
+            yield Table(title, columns, tuple(rows))
 
 
 def _left_out(report: Report) -> Iterator[Table]:
@@ -144,11 +129,7 @@ def _left_out(report: Report) -> Iterator[Table]:
     failed = tuple((cell.title, cell.error or "") for cell in report.cells if cell.measured is None)
     if failed:
         yield Table("Not measured", ("cell", "why"), failed)
-    reasons = Counter(
-        (cell.network, ("" if cell.traceable else "as expected: ") + (cell.prediction_error or ""))
-        for cell in report.cells
-        if cell.predicted is None
-    )
+    reasons = Counter((cell.network, cell.prediction_error or "") for cell in report.cells if cell.predicted is None)
     if reasons:
         rows = tuple((network, str(count), why) for (network, why), count in reasons.items())
         yield Table("Not predicted", ("network", "cells", "why"), rows)

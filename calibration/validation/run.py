@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,94 +17,79 @@ from pathlib import Path
 import torch
 
 from placer import machine
-from placer.calibration.measuring.op_record import REGION
 from placer.calibration.measuring.timing import Clock
-from placer.calibration.suite import Entry, accelerator_entries, entries
+from placer.calibration.suite import QUICK, Entry
 from placer.calibration.validation import record, recorded
-from placer.calibration.validation.cells import Effort, cells_of, measured_cells, predicted_cells, unpredicted
-from placer.calibration.validation.held_out import held_out_entries, networks_of
+from placer.calibration.validation.cells import (
+    Effort,
+    cells_of,
+    measured_cells,
+    priced_cells,
+    traced_network,
+    unpredicted,
+)
+from placer.calibration.validation.compare import group_by
 from placer.calibration.validation.record import Cell, Report
-from placer.calibration.validation.reference import what_if_tables
 from placer.calibration.validation.report import render
-from placer.calibration.validation.scores import group_by
-from placer.errors import CalibrationError, ProfileMissing
-from placer.machine import MeasuredSpeeds
-from placer.pricing import beside, cpu_from_speeds, named_profile, nearest_profile, small_step_seconds
+from placer.calibration.validation.table import Table
+from placer.errors import CalibrationError, PlacerError, ProfileMissing
+from placer.pricing import named_profile, nearest_profile
 from placer.printable import printable_text
-from placer.profile import Device, Profile, find_gpu, kind_of, load, shipped, stale_fields, uncalibrated
+from placer.profile import Profile, load, shipped, stale_fields
 from placer.units import format_seconds
 from placer.workload import same_randomness
 
 #: Takes a line on what is being done.
 Progress = Callable[[str], None]
-#: Seconds spent measuring one cell on each visit, unless three of its steps take longer.
-SECONDS_PER_CELL = 0.5
+#: Seconds spent measuring one cell on each visit, unless three of its steps take longer; less where the suite has to
+#: end within a minute.
+SECONDS_PER_CELL, QUICK_SECONDS_PER_CELL = 0.5, 0.2
 #: The times that a whole suite is gone through: a machine that shares its cores is another one some minutes later, and
 #: what is predicted is its usual self. Nobody can tell a prediction's error from the machine's own without them.
 VISITS = 3
-#: Seconds of a cell on a visit, where the suite has to end within a minute.
-QUICK_SECONDS_PER_CELL = 0.2
 
 
 def main(
     suite: str | None = None,
     output: str | Path | None = None,
     against: str | Path | None = None,
-    profile: Profile | str | Path | None = None,
-    *,
+    profile: Profile | str | None = None,
     threads: Sequence[int] | None = None,
-    estimate: bool = False,
-    what_if: Sequence[str] | None = None,
 ) -> int:
-    """Measure (or, with ``against``, replay a record) and print the tables.
+    """Measure the quick suite (or, with ``against``, replay a record) and print the tables.
 
-    ``against`` is a record's file, or the folder that has it as ``measurements.json``. ``suite`` None is ``quick`` when
-    measuring, and every cell of the record when replaying. ``threads`` are the numbers of CPU threads to run with
-    (None: as the process has now) or, when replaying, those of the cells to keep. With ``estimate`` the CPU's
-    predictions are those of before a calibration, from another class of CPU: of the machine of ``profile``, else of the
-    record's, else of this one. ``what_if`` names GPUs of the catalog that the reference systems are priced on too
-    (empty: those of ``what_if_tables``). Returns the exit code: 0, or 1 if not one cell has both a prediction and a
-    measurement. Raises the errors of ``placer.errors`` and ValueError for an argument that is not accepted.
+    ``against`` is a record's file, or the folder that has it as ``measurements.json``. ``threads`` are the numbers of
+    CPU threads to run with (None: as the process has now) or, when replaying, those of the cells to keep. Returns the
+    exit code (``shown``). Raises the errors of ``placer.errors``, for a suite that only a checkout has too.
     """
-    check_what_if(what_if, suite, against)
-    for name in what_if or ():
-        find_gpu(name)  # refused before anything is measured
-    written = None if output is None else Path(output)
-    if against is not None:
-        path = recorded.measurements_of(Path(against))
-        past = record.load(path)
-        if estimate:
-            chosen = estimate_for(profile_of_record(past, path) if profile is None else profile)
-        else:
-            chosen = profile_for(past, path, profile)
-        report = replay(_kept(past, suite, threads), chosen, progress=say)
-        if written is not None:
-            record.save(report, written)
-    else:
-        chosen = estimate_for(profile) if estimate else _loaded(profile)
-        stale = stale_fields(chosen, machine.fingerprint())
-        if stale:
-            say(f"warning: the profile is stale ({'; '.join(stale)}); run: placer calibrate")
-        seconds = QUICK_SECONDS_PER_CELL if suite in (None, "quick") else SECONDS_PER_CELL
-        report = validate(
-            networks_of(suite or "quick"),
-            chosen,
-            _usable(chosen),
-            threads=threads,
-            progress=say,
-            output=written,
-            time_limit_per_cell=seconds,
-            visits=VISITS,
+    if suite not in (None, "quick"):
+        raise PlacerError(
+            f"the suite {suite!r} is in the repository, not in the package: install a checkout of it with "
+            "pip install --editable, or give --suite quick"
         )
-    tables = () if what_if is None else tuple(what_if_tables(report, chosen, what_if, say))
-    render(report, sys.stdout, tables)
+    networks = {entry.name: entry for entry in QUICK}
+    if against is None:
+        return shown(measure(QUICK, loaded(profile), threads, output, QUICK_SECONDS_PER_CELL))
+    path = recorded.measurements_of(Path(against))
+    past = selected(record.load(path), networks if suite else None, threads)
+    report = replay(past, profile_for(past, path, profile), networks, progress=say)
+    if output is not None:
+        record.save(report, Path(output))
+    return shown(report)
+
+
+def shown(report: Report, first: Sequence[Table | str] = ()) -> int:
+    """Print the report, after the tables of ``first``; the exit code.
+
+    That is 0, or 1 if not one cell has both a prediction and a measurement.
+    """
+    render(report, sys.stdout, first)
     return 0 if any(cell.predicted is not None and cell.measured is not None for cell in report.cells) else 1
 
 
-def check_what_if(what_if: Sequence[str] | None, suite: str | None, against: str | Path | None) -> None:
-    """Raise ValueError where GPUs are asked about, and no reference system would run."""
-    if what_if is not None and against is None and suite not in ("reference", "full"):
-        raise ValueError("--what-if predicts the reference systems: give --suite reference, or a record with --against")
+def loaded(profile: Profile | str | Path | None) -> Profile:
+    """A profile that may be named; None: this machine's. Raises ProfileError."""
+    return profile if isinstance(profile, Profile) else load(profile)
 
 
 def say(text: str) -> None:
@@ -112,8 +97,37 @@ def say(text: str) -> None:
     print(printable_text(text), file=sys.stderr, flush=True)
 
 
-def _loaded(source: Profile | str | Path | None) -> Profile:
-    return source if isinstance(source, Profile) else load(source)
+def measure(
+    networks: Sequence[Entry],
+    profile: Profile,
+    threads: Sequence[int] | None,
+    output: str | Path | None,
+    seconds: float,
+) -> Report:
+    """Predict and measure these networks on every device that is here and calibrated, several times.
+
+    ``seconds`` of each cell on each visit. Raises CalibrationError where there is no such device.
+    """
+    stale = stale_fields(profile, machine.fingerprint())
+    if stale:
+        say(f"warning: the profile is stale ({'; '.join(stale)}); run: placer calibrate")
+    here = machine.available_devices()
+    devices = tuple(device for device in here if device in profile.devices())
+    if not devices:
+        raise CalibrationError(
+            f"no device of this machine ({', '.join(here)}) is in the profile ({', '.join(profile.devices())}); "
+            "run: placer calibrate"
+        )
+    return validate(
+        networks,
+        profile,
+        devices,
+        threads=threads,
+        progress=say,
+        output=None if output is None else Path(output),
+        time_limit_per_cell=seconds,
+        visits=VISITS,
+    )
 
 
 def profile_for(past: Report, path: Path, source: Profile | str | Path | None) -> Profile:
@@ -125,11 +139,11 @@ def profile_for(past: Report, path: Path, source: Profile | str | Path | None) -
         return profile_of_record(past, path)
     if recorded.is_journal(source):
         return recorded.fitted(Path(str(source)))
-    found = named_profile(source, lambda: profile_of_record(past, path))
-    if found.created:  # what was calibrated some day is taken as it is
-        return found
+    named = named_profile(source, lambda: profile_of_record(past, path))
+    if named.created:  # what was calibrated some day is taken as it is
+        return named
     host = [fit for fit in profile_of_record(past, path).fits if fit.device == "cpu"]
-    return replace(found, fits=(*host, *found.fits))
+    return replace(named, fits=(*host, *named.fits))
 
 
 def profile_of_record(report: Report, path: Path) -> Profile:
@@ -140,12 +154,12 @@ def profile_of_record(report: Report, path: Path) -> Profile:
     read, CalibrationError where a journal cannot be fitted.
     """
     name = report.profile.rpartition(" of ")[0]
-    kept = recorded.kept_profile(path.parent, name)
-    if kept is not None and profile_title(kept) == report.profile:
-        return kept
-    own = recorded.own_fit(path.parent)
-    if own is not None:
-        return own
+    beside = recorded.kept_profile(path.parent, name)
+    if beside is not None and profile_title(beside) == report.profile:
+        return beside
+    fitted = recorded.own_fit(path.parent)
+    if fitted is not None:
+        return fitted
     if name in shipped():
         return load(name)
     try:
@@ -159,92 +173,27 @@ def profile_title(profile: Profile) -> str:
     return f"{Path(profile.name).name.removesuffix(recorded.PACKED) or 'in memory'} of {profile.created}"
 
 
-def estimate_for(source: Profile | str | Path | None) -> Profile:
-    """The estimate for a calibrated machine's CPU, or for this one's (None), from another class of machine.
-
-    Of a calibrated machine the speed probe is what its calibration says of the same work. This one is probed, with the
-    threads that the process has. Raises ProfileError, and CalibrationError for a machine of which one core is not
-    known.
-    """
-    profile = None if source is None else _loaded(source)
-    facts = machine.fingerprint() if profile is None else profile.fingerprint
-    nearest = nearest_profile(facts, own_class=False)
-    fits: list[Device] = []
-    for threads in (torch.get_num_threads(),) if profile is None else profile.threads("cpu"):
-        probed = machine.measure_speeds() if profile is None else _speeds_of(profile, threads)
-        fits.append(cpu_from_speeds(nearest, kind_of(facts), beside(nearest, probed, threads), threads))
-    return uncalibrated(fits, facts, f"estimate from {nearest.fingerprint['cpu']}")
+def selected(report: Report, names: Container[str] | None, threads: Sequence[int] | None) -> Report:
+    """The cells of a record that are of these networks and these numbers of threads; None keeps all."""
+    cells = [cell for cell in report.cells if names is None or cell.network in names]
+    return replace(report, cells=tuple(cell for cell in cells if threads is None or cell.threads in threads))
 
 
-def _speeds_of(profile: Profile, threads: int) -> MeasuredSpeeds:
-    """What the speed probe would find on a calibrated machine, by its calibration.
-
-    Raises CalibrationError where that has not measured one core.
-    """
-    measured = {
-        fit.threads
-        for fit in profile.fits
-        if fit.device == "cpu" and (fit.cores or any(family.measured for family in fit.families.values()))
-    }
-    if 1 not in measured:
-        there = ", ".join(map(str, sorted(measured))) or "no"
-        raise CalibrationError(
-            f"--estimate needs the speed of one core, and {profile_title(profile)} has the CPU with {there} threads "
-            "only: run placer calibrate --device cpu --output FILE on that machine, and give --profile FILE"
-        )
-    rates, core = (profile.fit("cpu", count).rates for count in (threads, 1))
-    return MeasuredSpeeds(
-        threads=threads,
-        small_step_seconds=small_step_seconds(profile, threads),
-        flops_per_second=rates["flops/float32"],
-        bytes_per_second=rates["bytes_per_second"],
-        core_flops_per_second=core["flops/float32"],
-        core_bytes_per_second=core["bytes_per_second"],
-        region_seconds=REGION if threads > 1 else 0.0,
-    )
-
-
-def _kept(report: Report, suite: str | None, threads: Sequence[int] | None) -> Report:
-    """The cells of a record that are of this suite and these numbers of threads; None keeps all."""
-    names = {entry.name for entry in networks_of(suite)} if suite else None
-    kept = [cell for cell in report.cells if names is None or cell.network in names]
-    return replace(report, cells=tuple(cell for cell in kept if threads is None or cell.threads in threads))
-
-
-def _usable(profile: Profile) -> tuple[str, ...]:
-    """The devices that are here and calibrated."""
-    here = machine.available_devices()
-    both = tuple(device for device in here if device in profile.devices())
-    if not both:
-        raise CalibrationError(
-            f"no device of this machine ({', '.join(here)}) is in the profile ({', '.join(profile.devices())}); "
-            "run: placer calibrate"
-        )
-    return both
-
-
-def replay(report: Report, profile: Profile, *, progress: Progress = lambda _: None) -> Report:
-    """The same measurements beside the predictions of ``profile``; nothing is run."""
-    known = entries_of(report.cells)
+def replay(
+    report: Report, profile: Profile, networks: Mapping[str, Entry], *, progress: Progress = lambda _: None
+) -> Report:
+    """The same measurements beside the predictions of ``profile``; nothing is run. ``networks``: all there are."""
     fresh: list[Cell] = []
     for network, cells in group_by(report.cells, lambda cell: cell.network).items():
         progress(f"{network}: {len(cells)} cells")
-        entry = known.get(network)
+        entry = networks.get(network)
         if entry is None:
-            fresh += [unpredicted(cell, "no longer in the suite") for cell in cells]
+            fresh += [unpredicted(cell, "no network of this name is among those asked for") for cell in cells]
         elif missing := entry.missing():
             fresh += [unpredicted(cell, f"not installed: {', '.join(missing)}") for cell in cells]
         else:
-            fresh += predicted_cells(entry, cells, profile)
+            fresh += priced_cells(cells, traced_network(entry, cells), profile)
     return replace(report, cells=tuple(fresh), profile=profile_title(profile))
-
-
-def entries_of(cells: Sequence[Cell]) -> dict[str, Entry]:
-    """Every network of the suites by its name, those held out among them where a cell is of one."""
-    known = {entry.name: entry for entry in (*entries("full"), *accelerator_entries())}
-    if any(cell.network not in known for cell in cells):  # they take a second to draw
-        known |= {entry.name: entry for entry in held_out_entries()}
-    return known
 
 
 def validate(
@@ -261,7 +210,6 @@ def validate(
     visits: int = 1,
     first_visit: int = 0,
     deadline: float = math.inf,
-    isolated: bool = True,
 ) -> Report:
     """Predict and measure every cell: network x batch x mode x device x number of CPU threads.
 
@@ -270,14 +218,14 @@ def validate(
     measures what is not in it; cells that failed are tried again. Predictions always come from ``profile``, and are
     made before anything is measured. The suite is gone through until every cell has so many ``visits``, beginning with
     ``first_visit``, counted from 0: only cells with that many are visited then. No network is begun once ``clock()``
-    has passed ``deadline``: the next run goes on. ``isolated``: the baseline of ops timed alone is measured too.
+    has passed ``deadline``: the next run goes on.
 
     Raises CalibrationError if ``output`` was measured on another machine, or cannot be read or written.
     """
     before = torch.get_num_threads()
     places = [(device, count) for device in devices for count in threads or (before,)]
-    effort = Effort(rounds, time_limit_per_cell, clock, isolated)
-    report = _resumed(output, profile)
+    effort = Effort(rounds, time_limit_per_cell, clock)
+    report = _resumed(output, profile, networks)
     of = len(networks)
     try:
         with same_randomness(devices):
@@ -297,7 +245,7 @@ def validate(
                         continue
                     progress(f"{number}/{of} {entry.name}: {len(due)} cells" + f", round {visit + 1}" * bool(visit))
                     if not all(cell.visits for cell in due):
-                        due = predicted_cells(entry, due, profile)
+                        due = priced_cells(due, traced_network(entry, due), profile)
                     for device, count in places:
                         here = [cell for cell in due if (cell.device, cell.threads) == (device, count)]
                         report = report.with_cells(_measured(entry, here, effort, progress))
@@ -323,15 +271,15 @@ def _measured(entry: Entry, cells: Sequence[Cell], effort: Effort, progress: Pro
     if not cells:
         return []
     torch.set_num_threads(cells[0].threads)
-    found = measured_cells(entry, cells, cells[0].device, effort)
-    for cell in found:
+    measured = measured_cells(entry, cells, cells[0].device, effort)
+    for cell in measured:
         foretold = "not predicted" if cell.predicted is None else f"predicted {format_seconds(cell.predicted)}"
-        seen = "failed" if cell.measured is None else f"measured {format_seconds(cell.measured)}"
-        progress(f"  {cell.title}: {foretold}, {seen}")
-    return found
+        took = "failed" if cell.measured is None else f"measured {format_seconds(cell.measured)}"
+        progress(f"  {cell.title}: {foretold}, {took}")
+    return measured
 
 
-def _resumed(output: Path | None, profile: Profile) -> Report:
+def _resumed(output: Path | None, profile: Profile, networks: Sequence[Entry]) -> Report:
     """What an earlier run left at ``output``, beside predictions of this profile; an empty report where there is none.
 
     Raises CalibrationError if that was measured on another machine, or cannot be read.
@@ -341,13 +289,14 @@ def _resumed(output: Path | None, profile: Profile) -> Report:
     fresh = Report(created=now, fingerprint=here, profile=profile_title(profile))
     if output is None or not output.exists():
         return fresh
-    found = record.load(output)
+    earlier = record.load(output)
     # How many threads the process has does not matter: every cell says its own.
-    changed = machine.differences({**found.fingerprint, "threads": here["threads"]}, here, ())
+    changed = machine.differences({**earlier.fingerprint, "threads": here["threads"]}, here, ())
     if changed:
         raise CalibrationError(
             f"{output} was measured on another machine or set-up ({'; '.join(changed)}); give another --output"
         )
     # A network may have been skipped for a package that is installed by now.
-    found = replace(found, skipped={})
-    return found if found.profile == fresh.profile else replay(found, profile)
+    earlier = replace(earlier, skipped={})
+    same = earlier.profile == fresh.profile
+    return earlier if same else replay(earlier, profile, {entry.name: entry for entry in networks})

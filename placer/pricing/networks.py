@@ -5,7 +5,7 @@
 Physics are the maximum of named bounds (``physics`` of CPUs, ``gpu.physics``). A network has two hidden layers of SiLU.
 What two devices of a kind differ in besides their rates is a few numbers, and so is what two ops differ in. A
 calibration adapts those of its device and its offsets (``placer.calibration.fitting.adapt``), and
-``placer.calibration.published`` fits the networks.
+``placer.calibration.lab.published`` fits the networks.
 """
 
 from __future__ import annotations

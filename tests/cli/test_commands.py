@@ -97,11 +97,11 @@ def test_wrong_usage(run: Run, arguments: tuple[str, ...], says: str) -> None:
 
 
 def test_what_is_not_there_is_named(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from placer.calibration.published import table
+    from placer.calibration.lab.published import table
 
     assert "placer calibrate" in run("validate", code=1).stderr
     monkeypatch.setattr(table, "DATA", tmp_path)
-    assert "they are in the repository, not in the package" in run("validate", "--published", code=1).stderr
+    assert "no published measurements at" in run("validate", "--published", code=1).stderr
     assert "give the file accounts.jsonl" in run("validate", "--accounts", str(tmp_path / "no.jsonl"), code=1).stderr
     assert "nowhere" in run("validate", "--published", "--profile", "nowhere", code=1).stderr
 

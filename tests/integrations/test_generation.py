@@ -212,7 +212,7 @@ def test_a_wrong_argument_is_named(given: Any, options: Any, error: type[Excepti
 
 def test_published_decode_steps_of_llama_are_near() -> None:
     """What one token of Llama-2-7b takes on an A100, as optimum-benchmark derived it from calls of ``generate``."""
-    from placer.calibration.published import read_steps
+    from placer.calibration.lab.published import read_steps
 
     published = [
         step.seconds

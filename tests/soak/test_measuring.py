@@ -17,12 +17,11 @@ from torch import nn
 
 from placer import profile as profiles
 from placer.calibration.benchmarks.probe import Probe
+from placer.calibration.lab.suite import entries
 from placer.calibration.measuring.bench import Bench, attempt
 from placer.calibration.measuring.faults import HungError, run_limited
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.runner import calibrate
-from placer.calibration.suite import entries
-from placer.calibration.suite.entry import Suite
 from placer.calibration.validation.cells import build_model, cell_workload, cells_of
 from placer.calibration.validation.run import validate
 from placer.decision.decision import decide
@@ -121,10 +120,10 @@ def slower(fit: Device, factor: float) -> Device:
     return replace(fit, rates=rates, framework={k: v * factor for k, v in fit.framework.items()})
 
 
-def steps_of(suite: Suite) -> Iterator[Trace]:
+def steps_of(suite: str) -> Iterator[Trace]:
     """The steps of every network of a suite that is installed and can be traced: the set that is decided on."""
     for entry in entries(suite):
-        if entry.missing() or not entry.traceable:
+        if entry.missing():
             continue
         model = build_model(entry)
         for cell in cells_of(entry, [("cpu", torch.get_num_threads())]):

@@ -3,7 +3,7 @@
     seconds = kernels x launch + physics x exp(learnt), as far as that is believed
 
 The physics are in ``physics``, the learnt part is a small network per kind of kernel (``networks``), fitted by
-``placer.calibration.published`` to published operator and step times. They come in one file, which also says which
+``placer.calibration.lab.published`` to published operator and step times. They come in one file, which also says which
 kernels it holds rows of: by GPU, dtype and size. Without a network the physics stand alone.
 """
 

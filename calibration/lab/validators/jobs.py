@@ -1,0 +1,85 @@
+"""Predicted beside measured time of whole jobs that real libraries run, on the CPU of this machine."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import placer
+from placer.calibration.lab.suite.jobs import JOBS, RealJob, build
+from placer.calibration.lab.validators.rows import report
+from placer.calibration.validation.run import say
+from placer.calibration.validation.table import Table
+from placer.errors import PlacerError
+from placer.pricing import Cost
+from placer.profile import Profile
+from placer.units import format_seconds
+
+#: Times that each job runs; the median counts. One more before warms up.
+RUNS = 5
+COLUMNS = ("job", "parts", "predicted", "90 % interval", "measured", "predicted / measured")
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """A job, what was predicted of it on the CPU, and the seconds of its runs."""
+
+    job: RealJob
+    predicted: Cost
+    runs: tuple[float, ...]
+
+    @property
+    def measured(self) -> float:
+        return statistics.median(self.runs)
+
+    @property
+    def ratio(self) -> float:
+        return self.predicted.step_seconds / self.measured
+
+    @property
+    def inside(self) -> bool:
+        return self.predicted.low <= self.measured <= self.predicted.high
+
+    def cells(self) -> tuple[str, ...]:
+        """The job under ``COLUMNS``."""
+        parts = ", ".join(f"{part.count:,g} × {part.name}" for part in self.job.job.parts)
+        predicted, low, high, measured = map(
+            format_seconds, (self.predicted.step_seconds, self.predicted.low, self.predicted.high, self.measured)
+        )
+        return self.job.name, parts, predicted, f"{low} to {high}", measured, f"{self.ratio:.2f}"
+
+
+def validate_jobs(
+    profile: Profile | None = None,
+    output: Path | None = None,
+    names: Sequence[str] = tuple(JOBS),
+    runs: int = RUNS,
+) -> int:
+    """Predict and run every job whose library is installed, print the table; returns the exit code.
+
+    ``profile`` None: this machine's. ``output`` gets the table as Markdown. The exit code is 1 if no job can be run.
+    """
+    rows = list(measure(names, profile, runs))
+    notes = []
+    if rows:
+        off = [math.exp(abs(math.log(row.ratio))) for row in rows]
+        notes.append(f"off by a factor of {statistics.median(off):.2f} (median), {max(off):.2f} at the most")
+        notes.append(f"{sum(row.inside for row in rows)} of {len(rows)} inside their 90 % interval")
+    return report(Table("Jobs on this CPU", COLUMNS, tuple(row.cells() for row in rows)), notes, (0, 1), output)
+
+
+def measure(names: Sequence[str], profile: Profile | None, runs: int) -> Iterator[JobRow]:
+    """Each job, predicted, then run. What is left out is said, with the reason."""
+    for name in names:
+        try:
+            job = build(name)
+            predicted = placer.explain(job.job, devices="cpu", profile=profile).devices["cpu"]
+        except (PlacerError, ImportError) as error:
+            say(f"{name}: {error}")
+            continue
+        say(f"{name}: {runs + 1} runs of about {format_seconds(predicted.step_seconds)}")
+        job.run()
+        yield JobRow(job, predicted, tuple(job.run() for _ in range(runs)))

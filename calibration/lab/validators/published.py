@@ -1,0 +1,364 @@
+"""Predictions held against what others published of GPUs that nobody here owns.
+
+Real networks (``--published``), the same compiled (``--compiled``), and KernelBench's problems, a few ops each
+(``--problems``). Each is traced, priced on its GPU by the catalog's knowledge, and put on the timeline, as
+``--what-if`` does. The host behind most published times is not known. All are driven by one host here, and what that
+costs is in the errors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice, zip_longest
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from placer.calibration.lab.published import PublishedProblem, PublishedStep, read_problems, read_steps, trace_step
+from placer.calibration.lab.validators.rows import ERRORS, errors, grouped, price_each, publish, tables
+from placer.calibration.validation.compare import group_by, mean, quantile
+from placer.calibration.validation.run import say
+from placer.calibration.validation.table import Table
+from placer.pricing import describe_step, gpu_profile, predict
+from placer.pricing.gpu import inputs, rows_of
+from placer.profile import DataSheet, Profile, find_gpu
+from placer.tracing import Trace
+
+#: Steps that are priced where no number is given: each takes a third of a second to trace.
+DEFAULT_STEPS = 600
+#: Share of a step's time that the device is busy from which on the device bounds it.
+DEVICE_BOUND = 0.8
+#: Seconds from which a problem's time says more of the device than of its host.
+LONG = 1e-3
+#: A predicted speed-up counts as right within this factor of the published one.
+RIGHT = 1.3
+
+
+@dataclass(frozen=True)
+class PricedStep:
+    """One published step beside what is predicted for it; seconds throughout. ``held_out``: "network", "GPU" or ""."""
+
+    source: str
+    gpu: str
+    network: str
+    family: str
+    mode: str
+    dtype: str
+    batch: int
+    measured: float
+    predicted: float
+    low: float
+    high: float
+    busy: float
+    roofline: float
+    peak: float
+    provenance: str
+    held_out: str
+
+    @property
+    def device_bound(self) -> bool:
+        """Whether the device is busy nearly all of the predicted step."""
+        return self.busy >= DEVICE_BOUND * self.predicted
+
+
+def validate_published(
+    profile: Profile | None = None, steps: int | None = None, compiled: bool = False, output: Path | None = None
+) -> int:
+    """Price up to ``steps`` published steps (None: 600), print the tables, write a record; returns the exit code.
+
+    With ``compiled``: pairs of a step eager and compiled instead (None: all). ``profile`` is that of the CPU that
+    drives the GPUs; None: the usual host of published measurements. The exit code is 1 if not one step can be priced.
+    Raises PlacerError where the published measurements are not beside the code.
+    """
+    published = list(read_steps())
+    if compiled:
+        pairs = [step for step in published if step.compiled_seconds is not None][:steps]
+        speed_ups = list(price_each(pairs, lambda step: speed_up(step, profile), "pairs"))
+        return publish([asdict(pair) for pair in speed_ups], compiled_tables(speed_ups), output)
+    chosen = spread_out([step for step in published if step.use != "compiled"], steps or DEFAULT_STEPS)
+    priced = list(price_each(chosen, lambda step: price_step(step, profile), "steps"))
+    return publish([vars(step) for step in priced], step_tables(priced), output)
+
+
+def spread_out(steps: Sequence[PublishedStep], most: int) -> list[PublishedStep]:
+    """At most so many of the steps: of every GPU, dtype and mode in turn."""
+    groups = group_by(steps, lambda step: (step.gpu, step.dtype, step.mode, step.source))
+    turns = zip_longest(*groups.values())
+    return list(islice((step for turn in turns for step in turn if step is not None), most))
+
+
+def price_step(step: PublishedStep, cpu: Profile | None) -> PricedStep:
+    """One step beside its price. Raises ImportError, TraceError and UnknownGPU where it cannot have one."""
+    trace = trace_step(step)
+    sheet, profile = find_gpu(step.gpu), gpu_profile(step.gpu, cpu)
+    device = profile.devices()[0]
+    with as_published(step):
+        price = predict(trace, profile, devices=[device], data=step.data)[device]
+    flops = sum(work.flops for work in describe_step(trace))
+    return PricedStep(
+        step.source,
+        step.gpu,
+        step.network,
+        step.family,
+        step.mode,
+        step.dtype,
+        step.batch,
+        step.seconds,
+        price.step_seconds,
+        price.low,
+        price.high,
+        price.components["compute"],
+        sum(physics_by_label(trace, sheet).values()),
+        flops / (sheet.float32_tflops * 1e12),
+        price.provenance,
+        {"held-out GPU": "GPU", "held-out network": "network"}.get(step.use, ""),
+    )
+
+
+@contextlib.contextmanager
+def as_published(step: PublishedStep) -> Iterator[None]:
+    """The switches for TF32 as the source had them."""
+    before = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
+    torch.backends.cudnn.allow_tf32 = step.conv_tf32 or step.dtype == "tf32"
+    torch.set_float32_matmul_precision("high" if step.dtype == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before[0]
+        torch.set_float32_matmul_precision(before[1])
+
+
+def physics_by_label(trace: Trace, sheet: DataSheet) -> Mapping[str, float]:
+    """The seconds of a trace's kernels by physics alone, by label of kernel."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for work in describe_step(trace):
+        for row in rows_of(work):
+            floor, _ = inputs(row.kind, np.array([row.columns]), row.dtype, sheet)
+            seconds[row.label] += float(floor.launch[0] + floor.seconds[0])
+    return seconds
+
+
+def step_tables(priced: Sequence[PricedStep]) -> Iterator[Table | str]:
+    """The steps: whole, held out, and by what they differ in."""
+    yield f"{len(priced)} published steps; every fifth network and three GPUs are in no fit."
+    bound = [p for p in priced if p.device_bound]
+    sizes = sorted(group_by(bound, lambda p: 4 ** int(math.log(max(p.batch, 1), 4))).items())
+    titles: dict[str, Mapping[str, Sequence[PricedStep]]] = {
+        "Steps": {
+            "device-bound": bound,
+            "device-bound, networks held out": [p for p in bound if p.held_out == "network"],
+            "device-bound, GPUs held out": [p for p in bound if p.held_out == "GPU"],
+            "device-bound, data sheet only": [p for p in bound if p.provenance == "data sheet"],
+            "host-bound (host not known)": [p for p in priced if not p.device_bound],
+        },
+        "GPU (device-bound)": grouped(bound, "gpu"),
+        "Family (device-bound)": grouped(bound, "family"),
+        "Mode (device-bound)": grouped(bound, "mode"),
+        "Dtype (device-bound)": grouped(bound, "dtype"),
+        "Source (device-bound)": grouped(bound, "source"),
+        "Batch (device-bound)": {f"{size} and more": group for size, group in sizes},
+    }
+    yield from tables(titles, ("steps", *ERRORS, "roofline", "FLOPs / peak", "nearest GPU"), _step_figures)
+
+
+def _step_figures(group: Sequence[PricedStep]) -> Iterator[str]:
+    yield from errors(group)
+    yield f"{quantile([abs(p.roofline / p.measured - 1.0) for p in group], 0.5):.0%}"
+    yield f"{quantile([abs(p.peak / p.measured - 1.0) for p in group], 0.5):.0%}"
+    scaled = _nearest(group)
+    yield f"{quantile(scaled, 0.5):.0%}" if scaled else "-"
+
+
+def _nearest(group: Sequence[PricedStep]) -> list[float]:
+    """Errors of the same step measured on the GPU whose peak is nearest, scaled by the ratio of the peaks."""
+    off = []
+    for steps in group_by(group, lambda p: (p.network, p.mode, p.dtype, p.batch)).values():
+        for p in steps:
+            others = [q for q in steps if q.gpu != p.gpu]
+            if others:
+                near = min(others, key=lambda q: abs(math.log(q.peak / p.peak)))
+                off.append(abs(near.measured * p.peak / near.peak / p.measured - 1.0))
+    return off
+
+
+@dataclass(frozen=True)
+class SpeedUp:
+    """One step, eager and compiled, in seconds; ``low`` and ``high`` bound what is predicted of the compiled one.
+
+    ``looked_at``: of the half of the networks, by a hash of their names, that were looked at while the price of
+    compiled steps was made; the other half was only priced.
+    """
+
+    gpu: str
+    torch: str
+    network: str
+    family: str
+    mode: str
+    batch: int
+    looked_at: bool
+    eager: float
+    compiled: float
+    predicted_eager: float
+    predicted_compiled: float
+    low: float
+    high: float
+    priced_as_compiled: bool
+
+    @property
+    def published(self) -> float:
+        return self.eager / self.compiled
+
+    @property
+    def predicted(self) -> float:
+        return self.predicted_eager / self.predicted_compiled
+
+
+def speed_up(step: PublishedStep, cpu: Profile | None) -> SpeedUp:
+    """One pair beside its predictions, both of one trace. Raises as ``price_step`` does."""
+    assert step.compiled_seconds is not None
+    trace = trace_step(step, compiled=True)
+    profile = gpu_profile(step.gpu, cpu)
+    device = profile.devices()[0]
+    with as_published(step):
+        eager = predict(replace(trace, compiled=None), profile, devices=[device], data=step.data)[device]
+        compiled = predict(trace, profile, devices=[device], data=step.data)[device]
+    return SpeedUp(
+        step.gpu,
+        step.torch or "unknown",
+        step.network,
+        step.family,
+        step.mode,
+        step.batch,
+        looked_at(step.network),
+        step.seconds,
+        step.compiled_seconds,
+        eager.step_seconds,
+        compiled.step_seconds,
+        compiled.low,
+        compiled.high,
+        compiled.priced.compilation is not None,
+    )
+
+
+def looked_at(network: str) -> bool:
+    """Whether a network may be looked at while the price of compiled steps is made: every second one, by its name.
+
+    The source and the weights are no part of the name, so that no network is in both halves.
+    """
+    name = network.rpartition(":")[2].lower().partition(".")[0]
+    return hashlib.sha256(name.encode()).digest()[0] % 2 == 0
+
+
+def compiled_tables(pairs: Sequence[SpeedUp]) -> Iterator[Table | str]:
+    """Both halves of the networks, then the half that was not looked at by what differs."""
+    yield f"{len(pairs)} published steps, eager and compiled; no two alike in network, GPU and torch, in no fit."
+    apart = [pair for pair in pairs if not pair.looked_at]
+    titles: dict[str, Mapping[str, Sequence[SpeedUp]]] = {
+        "Networks": {"looked at": [pair for pair in pairs if pair.looked_at], "not looked at": apart},
+        "GPU (not looked at)": grouped(apart, "gpu"),
+        "Mode (not looked at)": grouped(apart, "mode"),
+        "Torch (not looked at)": grouped(apart, "torch"),
+        "Family (not looked at)": grouped(apart, "family"),
+    }
+    columns = (
+        "pairs", "published speed-up", "predicted", "predicted / published: median", "5–95 %", f"within {RIGHT}x",
+        "compiled step: median error", "in interval",
+    )  # fmt: skip
+    yield from tables(titles, columns, _speed_up_figures)
+
+
+def _speed_up_figures(group: Sequence[SpeedUp]) -> Iterator[str]:
+    ratios = [pair.predicted / pair.published for pair in group]
+    yield f"{quantile([pair.published for pair in group], 0.5):.2f}x"
+    yield f"{quantile([pair.predicted for pair in group], 0.5):.2f}x"
+    yield f"{quantile(ratios, 0.5):.2f}"
+    yield f"{quantile(ratios, 0.05):.2f}–{quantile(ratios, 0.95):.2f}"
+    yield f"{mean(abs(math.log(ratio)) <= math.log(RIGHT) for ratio in ratios):.0%}"
+    yield f"{quantile([abs(pair.predicted_compiled / pair.compiled - 1.0) for pair in group], 0.5):.1%}"
+    yield f"{mean(pair.low <= pair.compiled <= pair.high for pair in group):.0%}"
+
+
+@dataclass(frozen=True)
+class PricedProblem:
+    """A published problem beside its price, in seconds.
+
+    ``physics`` is the price without its learnt part. ``family`` names the kernel that takes most of the price.
+    ``held_out`` is "problem", "GPU" or "".
+    """
+
+    problem: str
+    gpu: str
+    family: str
+    held_out: str
+    measured: float
+    predicted: float
+    low: float
+    high: float
+    physics: float
+
+    @property
+    def level(self) -> str:
+        """What the problem's collection calls it: single ops, chains of ops, or networks."""
+        return self.problem.partition("/")[0]
+
+
+def validate_problems(profile: Profile | None = None, output: Path | None = None) -> int:
+    """Price all published problems, print the tables, write a record; returns the exit code.
+
+    ``profile`` is that of the CPU that drives the GPUs; None: the usual host of published measurements. Raises
+    PlacerError where the published measurements are not beside the code.
+    """
+    problems = list(read_problems())
+    say(f"predicting {len(problems)} problems")
+    priced = [price_problem(problem, profile) for problem in problems]
+    return publish([asdict(problem) for problem in priced], problem_tables(priced), output)
+
+
+def price_problem(problem: PublishedProblem, cpu: Profile | None = None) -> PricedProblem:
+    """The price of a problem on its GPU: of a step whose data stay there, without the copy and the wait around it."""
+    trace = Trace(calls=problem.calls, mode="infer", parameters=(), buffers=(), batch=(), outputs=())
+    profile = gpu_profile(problem.gpu, cpu)
+    device = profile.devices()[0]
+    price = predict(trace, profile, devices=[device], data="device")[device]
+    outside = price.components.get("copy", 0.0) + price.components.get("sync", 0.0)
+    by_label = physics_by_label(trace, find_gpu(problem.gpu))
+    return PricedProblem(
+        problem.problem,
+        problem.gpu,
+        max(by_label, key=by_label.__getitem__, default="none"),
+        {"held-out network": "problem", "held-out GPU": "GPU"}.get(problem.use, ""),
+        problem.seconds,
+        price.step_seconds - outside,
+        price.low - outside,
+        price.high - outside,
+        sum(by_label.values()),
+    )
+
+
+def problem_tables(priced: Sequence[PricedProblem]) -> Iterator[Table | str]:
+    """The problems: whole, held out, by level, GPU and family."""
+    long = [p for p in priced if p.measured >= LONG]
+    yield f"{len(priced)} published times of problems, {len(long)} of them {LONG * 1e3:.0f} ms and more."
+    titles: dict[str, Mapping[str, Sequence[PricedProblem]]] = {
+        "Problems": {
+            "all": long,
+            "fitted to": [p for p in long if not p.held_out],
+            "every fifth problem, held out": [p for p in long if p.held_out == "problem"],
+            "a GPU's problems, held out": [p for p in long if p.held_out == "GPU"],
+        },
+        "Level": grouped(long, "level"),
+        "GPU": grouped(long, "gpu"),
+        "Family": grouped(long, "family"),
+    }
+    yield from tables(titles, ("times", *ERRORS, "physics alone"), _problem_figures)
+
+
+def _problem_figures(group: Sequence[PricedProblem]) -> Iterator[str]:
+    yield from errors(group)
+    yield f"{quantile([abs(p.physics / p.measured - 1.0) for p in group], 0.5):.0%}"

@@ -1,0 +1,95 @@
+"""The tables of published measurements: what is in them, what the reader makes of it, and where it comes from."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from placer.calibration.lab.published import PublishedOp, PublishedStep, read_ops, read_steps, table
+from placer.errors import PlacerError
+from placer.profile import find_gpu
+from placer.tracing import TensorSpec
+
+HELD_OUT_GPUS = {"NVIDIA TITAN RTX", "NVIDIA GeForce RTX 4060 Ti 16GB", "NVIDIA GeForce RTX 3080 Ti Laptop GPU"}
+
+
+@cache
+def ops() -> tuple[PublishedOp, ...]:
+    """Every fortieth row: reading all takes half a minute."""
+    rows = table._rows
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "_rows", lambda name: (row for i, row in enumerate(rows(name)) if i % 40 == 0))
+        return tuple(read_ops())
+
+
+@cache
+def steps() -> tuple[PublishedStep, ...]:
+    return tuple(read_steps())
+
+
+def test_every_row_is_of_a_cited_and_licensed_source() -> None:
+    cited = json.loads((table.DATA / "sources.json").read_text(encoding="utf-8"))
+    used = {step.source for step in steps()} | {row["source"] for row in table._rows("ops.csv.xz")}
+    used |= {problem.source for problem in table.read_problems()}
+    assert used == set(cited)
+    for source in cited.values():
+        assert set(source) == {"citation", "commit", "licence", "url", "measured"}
+        assert source["url"].startswith("https://")
+        assert source["licence"].partition(" ")[0] in {"MIT", "Apache-2.0", "BSD-3-Clause"}
+
+
+def test_every_gpu_is_in_the_catalog_by_its_own_name() -> None:
+    for name in {op.gpu for op in ops()} | {step.gpu for step in steps()}:
+        assert find_gpu(name).name == name
+
+
+def test_times_are_seconds_and_the_hosts_share_is_less_than_the_whole() -> None:
+    assert len(ops()) > 10_000
+    assert all(1e-7 < op.seconds < 100.0 for op in ops())
+    assert all(op.host_seconds is None or 0.0 <= op.host_seconds < op.seconds for op in ops())
+    assert all(1e-4 < step.seconds < 1000.0 for step in steps())
+    compiled = [step for step in steps() if step.compiled_seconds is not None]
+    assert len(compiled) > 900
+    assert all(0.3 < step.seconds / (step.compiled_seconds or 0.0) < 12.0 for step in compiled)
+
+
+def test_a_fifth_is_held_out_and_so_are_three_gpus() -> None:
+    assert {op.use for op in ops()} == {"fit", "held out"}
+    assert 0.15 < sum(op.use == "held out" for op in ops()) / len(ops()) < 0.25
+    used = Counter(step.use for step in steps())
+    assert set(used) == {"fit", "held-out network", "held-out GPU", "check", "compiled"}
+    assert 0.12 < used["held-out network"] / (used["held-out network"] + used["fit"]) < 0.25
+    fitted = {step.network for step in steps() if step.use == "fit"}
+    assert fitted.isdisjoint(step.network for step in steps() if step.use == "held-out network")
+    assert {step.gpu for step in steps() if step.use == "held-out GPU"} == HELD_OUT_GPUS
+    assert HELD_OUT_GPUS.isdisjoint(step.gpu for step in steps() if step.use in ("fit", "held-out network"))
+
+
+def test_what_a_step_says_fits_together() -> None:
+    for step in steps():
+        training = step.mode == "train"
+        assert bool(step.loss) == bool(step.gradients) == training
+        assert training or not step.optimizer
+        if step.builder in ("timm", "torchvision"):
+            assert step.inputs[0][0] == step.batch
+            assert step.arguments["name"]
+
+
+def test_a_call_has_the_rows_dtype_and_contiguous_tensors_unless_it_says_otherwise() -> None:
+    call = table._call("float16", "mm", [[2, 3], {"shape": [3, 4], "stride": [1, 3]}], [[2, 4]], [[1, 2], False])
+    assert call.op == "aten::mm"
+    assert call.inputs == (TensorSpec((2, 3), (3, 1), "float16"), TensorSpec((3, 4), (1, 3), "float16"))
+    assert (call.outputs, call.args) == ((TensorSpec((2, 4), (4, 1), "float16"),), ((1, 2), False))
+    (index,) = table._call("float32", "embedding", [{"shape": [5], "dtype": "int64"}], []).inputs
+    assert index == TensorSpec((5,), (1,), "int64")
+
+
+def test_a_package_without_the_tables_says_where_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(table, "DATA", tmp_path)
+    for read in (read_ops, read_steps):
+        with pytest.raises(PlacerError, match="they are in the repository, not in the package"):
+            next(iter(read()))

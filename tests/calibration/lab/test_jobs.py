@@ -1,0 +1,48 @@
+"""Predicted beside measured time of jobs that are really run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from placer.calibration.lab.suite.jobs import RealJob
+from placer.calibration.lab.validators import jobs
+from placer.calibration.lab.validators.jobs import measure, validate_jobs
+from placer.profile import load
+from placer.workload import Job, Part
+
+CPU = load("amd-epyc-2-core")
+
+
+def build(name: str) -> RealJob:
+    if name == "absent":
+        raise ImportError("the library is not installed")
+    took = iter((9.0, 1e-3, 3e-3, 2e-3))
+    return RealJob(name, Job([Part("step", nn.Linear(8, 4), (16, 8), count=3)]), lambda: next(took))
+
+
+def test_the_median_counts_and_what_is_not_installed_is_said_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(jobs, "build", build)
+    page = tmp_path / "table.md"
+    assert validate_jobs(CPU, page, ("absent", "small"), runs=3) == 0
+    shown, said = capsys.readouterr()
+    assert said.startswith("absent: the library is not installed\n")
+    assert "3 × step" in shown
+    assert "of 1 inside their 90 % interval" in shown
+    assert page.read_text(encoding="utf-8").splitlines()[1] == "|---|---|--:|--:|--:|--:|"
+    assert validate_jobs(CPU, names=("absent",)) == 1
+    (row,) = measure(("small",), CPU, 3)
+    assert (row.runs, row.measured) == ((1e-3, 3e-3, 2e-3), 2e-3)  # the first run warms up
+
+
+def test_a_real_library_is_predicted_and_run() -> None:
+    pytest.importorskip("skorch")
+    torch.manual_seed(0)
+    (row,) = measure(("skorch",), CPU, 1)
+    assert row.measured > 0.0
+    assert {part.name for part in row.job.job.parts} >= {"training"}

@@ -1,0 +1,43 @@
+"""The command for whoever prices a new op: it names the row, times the op, and shows the price beside it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+#: A call of an op that the table does not have.
+GAMMA_GRADIENT = "torch._standard_gamma_grad(x.abs() + 1.0, x.abs() + 1.0) of 64x64"
+
+
+#: What is no op, and what is said of it.
+WRONG = {"nn.functional.gelo": "nn.functional.gelu", "torch.sinh(x)": "of 512x512", "torch.sinh(v) of 8x8": "x and y"}
+
+
+#: The command with what is no op, then with ops, in a process: torch's database of ops changes switches of its own.
+RUN = """
+import sys
+from placer.calibration.lab.validators.try_ops import main
+assert [main([op]) for op in {wrong}] == [2, 2, 2]
+print({without!r})
+sys.exit(main([{with_row!r}, {without!r}]))
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_ops_are_timed_beside_their_prices_and_what_is_no_op_says_what_is_one() -> None:
+    script = RUN.format(wrong=list(WRONG), with_row="torch.sinh(x) of 512x512", without=GAMMA_GRADIENT)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    _, with_row, without = done.stdout.split(GAMMA_GRADIENT)
+    assert "aten::sinh: row 'sinh'" in with_row
+    assert "calls on one thread tell cycles" in with_row
+    assert "measured" in with_row
+    assert "predicted" in with_row
+    assert "no row" in without
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == len(WRONG)
+    for line, said in zip(lines, WRONG.values(), strict=True):
+        assert said in line
