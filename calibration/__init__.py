@@ -11,7 +11,7 @@ import importlib.util
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["calibrate", "lab", "render_summary", "validate_suite"]
+__all__ = ["calibrate", "render_summary", "research", "validate_suite"]
 
 if TYPE_CHECKING:
     from placer.calibration.runner import calibrate
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f"placer.calibration.{module}"), attribute)
 
 
-def lab() -> ModuleType | None:
+def research() -> ModuleType | None:
     """What measures placer itself; None in a wheel, which does not have it."""
     if importlib.util.find_spec("placer.calibration.lab") is None:
         return None

@@ -62,6 +62,6 @@ def parse_counts(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, parts)))
 
 
-lab = calibration.lab()
+lab = calibration.research()
 if lab is not None:
     command.params += lab.OPTIONS

@@ -44,7 +44,7 @@ def test_only_checks_are_called_for_wrong_usage() -> None:
 def test_an_inner_error_is_no_wrong_usage(run: Run, nets: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(question, "ask", fails)
     monkeypatch.setattr(placer.fleets, "rank", fails)
-    monkeypatch.setattr(placer.calibration.lab(), "validate", fails)
+    monkeypatch.setattr(placer.calibration.research(), "validate", fails)
     shape = (f"{nets}:net", "--batch", "4,84", *EPYC)
     for command in (["explain", *shape], ["explain", *shape, "--sweep", "steps=1:4"], ["fleet", *shape], ["validate"]):
         error = run(*command, code=1).stderr
