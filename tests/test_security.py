@@ -47,7 +47,7 @@ IMPORTERS = {
     "calibration/__init__.py", "calibration/lab/__init__.py", "calibration/lab/published/networks.py",
     "calibration/lab/published/plain_networks.py",
     "placer/__init__.py", "placer/api.py",
-    "placer/cli/group.py", "placer/tracing/isolation.py", "placer/workload/named.py",
+    "placer/cli/group.py", "placer/tracing/isolation.py",
 }  # fmt: skip
 LOADERS_OF_PROGRAMS = {"placer.workload.target", "placer.workload.load_target"}
 IMPORTING_CALLS = {"importlib.import_module", "import_module", "__import__", "loader.exec_module"}

@@ -226,7 +226,7 @@ def _of(work: Work, what: str, framework: Mapping[str, float], otherwise: float)
 #: other op, a recurrent op and its gradient and each kernel of either, an optimizer's step and each op of it on each
 #: tensor. Fitted to whole steps of the records of NVIDIA GPUs whose device waited for the host, without their copies:
 #: 263 of the three calibrations, and 560 cells. On a record and on networks that they are not fitted to, steps are 16,
-#: 16 and 15 % off in the median (``python -m placer.calibration.validation.host_costs calibration/records/nvidia-*``,
+#: 16 and 15 % off in the median (``python -m placer.calibration.lab.validators.host_costs calibration/records/nvidia-*``,
 #: which prints all of this). A cost holds what goes along with its name: a part of what a product takes is in the
 #: Python calls of the layers around it.
 COSTS: Mapping[str, float] = {
