@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -29,7 +29,6 @@ from placer.decision import (
 )
 from placer.errors import PlacerError, PlacerWarning, ProfileError, first_line
 from placer.explanation import Explanation, card, reason_card
-from placer.lazy import cached_property
 from placer.placement import (
     Drift,
     MovedBatches,

@@ -31,7 +31,7 @@ ORDER = (
     ("profile", "workload"),
     ("machine",),
     ("files",),
-    ("collector", "compiler", "errors", "lazy", "nest", "printable", "units"),
+    ("collector", "compiler", "errors", "nest", "printable", "units"),
 )
 #: The same inside ``placer.calibration``.
 CALIBRATION = (

@@ -6,13 +6,13 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from placer.decision import Decision, Table
 from placer.explanation.sections import Section
 from placer.explanation.sentences import headings, legend, sureness
 from placer.explanation.text import drawn, plain
-from placer.lazy import cached_property
 from placer.pricing import Cost
 from placer.units import format_seconds
 

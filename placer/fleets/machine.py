@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 from placer.decision import current_profile, profile_named
 from placer.errors import UnknownCPU
-from placer.lazy import cached_property
 from placer.pricing import cpu_profile, gpu_profile
 from placer.profile import Profile, find_cpu, named_cores, uncalibrated
 
