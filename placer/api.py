@@ -1,7 +1,7 @@
 """The public functions: ``choose``, ``explain``, ``calibrate`` and ``load_profile``.
 
-Both check their arguments, ask one ``Question``, and read its answer, a ``Table``: ``choose`` decides by it and places
-the model, once the ranks of a distributed run agree; ``explain`` says why.
+The first two check their arguments, ask one ``Question``, and read its answer, a ``Table``: ``choose`` decides by it
+and places the model, once the ranks of a distributed run agree; ``explain`` says why.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, overload
 
 import torch
@@ -25,7 +25,11 @@ from placer.decision import (
     Objective,
     Question,
     Source,
+    Table,
+    Traced,
+    advise,
     answer,
+    ask,
     check_priced,
     current_profile,
     gather,
@@ -33,14 +37,15 @@ from placer.decision import (
     only_placer_errors,
     profile_named,
     ranks,
+    sources,
+    time_steps,
     trace_parts,
     warn_estimated,
 )
 from placer.errors import PlacerError
-from placer.explanation import Explanation
+from placer.explanation import Explanation, Measured, find_turn
 from placer.placed import JobPlacement, Placement, Placing, record
-from placer.profile import Profile, check_name
-from placer.question import ask, check_measurable, explained
+from placer.profile import Profile, changed_fields, check_name
 from placer.workload import (
     Data,
     Job,
@@ -313,6 +318,48 @@ def explain(
         recorded=not measure,
     )
     return explained(question, measure=measure)
+
+
+def explained(question: Question, *, advice: bool = True, measure: bool = False) -> Explanation:
+    """The answer to a question, and why. Without ``advice`` only the step or the job itself is priced.
+
+    ``measure`` times the real step on the devices of this machine. Raises PlacerError.
+    """
+    with only_placer_errors():
+        work = question.work
+        traced = work if isinstance(work, Traced) else trace_parts(work)
+        question = replace(question, work=traced)
+        table = answer(question)
+        changes = advise(traced, question, table) if advice else ()
+        turn = find_turn(traced, question, table) if advice else None
+    # Steps that are timed make errors of their own.
+    measured = _measured(traced.parts[0].workload, table) if measure else {}
+    with only_placer_errors():
+        return Explanation.of(table, advice=changes, turn=turn, measured=measured)
+
+
+def check_measurable(work: Workload | Job, profile: Source | Sequence[Source] | None) -> None:
+    """Raise ValueError where real steps cannot be timed on this machine, or would say nothing of what is predicted."""
+    if isinstance(work, Job) or work.is_step_function:
+        kind = "a Job" if isinstance(work, Job) else "a step function"
+        raise ValueError(f"measure needs an nn.Module: {kind} cannot be timed without changing what it trains")
+    for source in sources(profile):
+        if changed := changed_fields(profile_named(source)):
+            raise ValueError(
+                f"measure times steps on this machine, and the profile is of another one ({'; '.join(changed)}); leave "
+                "profile out"
+            )
+
+
+def _measured(workload: Workload, table: Table) -> dict[str, Measured]:
+    """Real steps on the devices of the table that are on this machine, and how far predictions are off."""
+    predictions = (table.predicted or table).parts[0].predictions
+    here = machine.available_devices()
+    timed = time_steps(workload, table, [name for name, p in predictions.items() if name in here and p.fits])
+    return {
+        name: Measured(time.step_seconds, time.low, time.high, predictions[name].step_seconds / time.step_seconds - 1.0)
+        for name, time in timed.items()
+    }
 
 
 def checked_work(

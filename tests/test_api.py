@@ -189,7 +189,7 @@ def test_threads_tune_takes_the_best_calibrated_count(model: nn.Module, handmade
     assert kept.decision.thread_options == ()
     # The setting is another question now, and its answer stays what it is.
     assert choose(model, (32, 84), options=placer.Options(threads="tune")).threads == before + 1
-    assert "the best of" in choose(model, (32, 84), options=placer.Options(threads="tune")).reason
+    assert "as now" in choose(model, (32, 84), options=placer.Options(threads="tune")).reason
 
 
 def test_explain_shows_the_numbers_of_threads(model: nn.Module, handmade_profile: Profile) -> None:

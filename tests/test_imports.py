@@ -21,7 +21,6 @@ ORDER = (
     ("integrations",),
     ("fleets",),
     ("api",),
-    ("question",),
     ("placed",),
     ("explanation",),
     ("decision",),

@@ -128,9 +128,9 @@ def command(
         return
     if sweep is not None:
         refuse(context, ("measure",), "times one batch; leave --sweep out")
+    from placer.api import check_measurable, explained
     from placer.cli.sweep import around, check_sweep, run_sweep
-    from placer.decision import objective_of
-    from placer.question import ask, check_measurable, explained
+    from placer.decision import ask, objective_of
     from placer.workload import Job, check_available, check_devices
 
     shapes = [checked(parse_batch, text) for text in of_a_step["batches"]]

@@ -26,10 +26,6 @@ from placer.workload import Workload
 #: Of equal accelerators the first one is taken that has at least this share of the most free memory that one has:
 #: scripts expect number 0, unless another job has filled it.
 MOSTLY_FREE = 0.5
-_ORDER = (
-    "there are GPUs of several kinds, and CUDA numbers them by speed: which one is cuda shows when one is used; "
-    "set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure"
-)
 #: Share of the time from which on a device counts as busy: a desktop that is drawn stays below.
 BUSY = 0.5
 #: What a GPU's name begins with that its reader does not need.
@@ -109,9 +105,7 @@ def gather(
     thought = [(other, [_accelerator(other)]) for other in what_if]
     each += _elsewhere(each, [*thought, *((other, other.devices()) for other in others)])
     if here:
-        several = sum(machine.split_device(name)[0] == "cuda" for name in chosen) > 1
-        order = (_ORDER,) if several and not machine.order_is_known() else ()
-        notes = (*setting_notes(profile, chosen), *order)
+        notes = setting_notes(profile, chosen)
     return Candidates(tuple(each), profile, notes, fitted_as, left_out, this_machine=not changed)
 
 
@@ -125,18 +119,24 @@ def _elsewhere(
 ) -> list[Candidate]:
     """Devices of other profiles, under names that no other has: ``cuda@its-profile``, or ``cuda@Tesla T4``."""
     added: list[Candidate] = []
-    for (profile, devices), label in zip(sources, _labels([profile.name for profile, _ in sources]), strict=True):
+    for profile, devices in sources:
         for device in devices:
             threads = default_threads(profile)
             fit = profile.fit(device, threads)
             published = fit.gpu and (fit.estimated or not fit.families)
-            called = f"{device}@{without_maker(fit.gpu) if published else label}"
+            called = f"{device}@{without_maker(fit.gpu) if published else _label(profile.name)}"
             taken = {candidate.name for candidate in (*before, *added)}
             name, number = called, 2
             while name in taken:
                 name, number = f"{called} ({number})", number + 1
             added.append(Candidate(name, device, profile, threads, asked=asked))
     return added
+
+
+def _label(name: str) -> str:
+    """What to call a profile by its path: its file, or the folder of one that is only called ``profile``."""
+    path = Path(name.removesuffix(".xz").removesuffix(".json") or "profile")
+    return path.parent.name if path.name == "profile" and path.parent.name else path.name
 
 
 def _candidate(name: str, profile: Profile, here: bool, threads: str) -> Candidate:
@@ -206,12 +206,11 @@ def _devices_to_compare(
         raise ProfileError("; ".join(f"{name} cannot be used here ({why})" for name, why in left_out.items()))
     kinds: list[list[str]] = []
     for name in fitted_as:
-        for twins in kinds:
-            if name in facts and twins[0] in facts and machine.same_kind(facts[name], facts[twins[0]]):
-                twins.append(name)
-                break
-        else:
+        twins = next((kind for kind in kinds if _alike(facts.get(name), facts.get(kind[0]))), None)
+        if twins is None:
             kinds.append([name])
+        else:
+            twins.append(name)
     return [of_twins(twins, home(modules)) for twins in kinds], fitted_as, left_out
 
 
@@ -248,9 +247,13 @@ def _named(device: str, profile: Profile, facts: Mapping[str, Any] | None) -> li
     if not machine.order_is_known():
         return [device]
     then = {old["device"]: old for old in profile.fingerprint.get("accelerators", ())}
-    alike = [name for name, old in then.items() if facts is not None and machine.same_kind(old, facts)]
+    alike = [name for name, old in then.items() if _alike(old, facts)]
     by_its_name = [device] if device in alike or device not in then or not alike else []
     return [*by_its_name, *(name for name in alike if name != device)]
+
+
+def _alike(facts: Mapping[str, Any] | None, others: Mapping[str, Any] | None) -> bool:
+    return facts is not None and others is not None and machine.same_kind(facts, others)
 
 
 def _facts() -> dict[str, dict[str, Any]]:
@@ -260,19 +263,6 @@ def _facts() -> dict[str, dict[str, Any]]:
 def _not_calibrated(device: str, calibrated: Sequence[str]) -> ProfileError:
     names = ", ".join(calibrated) or "none"
     return ProfileError(f"{device} is not calibrated (calibrated: {names}); run: placer calibrate")
-
-
-def _labels(names: Sequence[str]) -> list[str]:
-    """What to call profiles by their paths: the last part, with as many folders as tell it from the others."""
-    paths = [Path(name.removesuffix(".xz").removesuffix(".json") or "profile") for name in names]
-    parts = [path.parts[bool(path.anchor) :] for path in paths]
-    labels = []
-    for path_parts in parts:
-        length = 1
-        while length < len(path_parts) and sum(other[-length:] == path_parts[-length:] for other in parts) > 1:
-            length += 1
-        labels.append("/".join(path_parts[-length:]))
-    return labels
 
 
 def without_maker(gpu: str) -> str:
@@ -298,27 +288,18 @@ def unusual_settings() -> tuple[str, ...]:
 
 def setting_notes(profile: Profile, devices: Sequence[str]) -> tuple[str, ...]:
     """What a reader should know where a switch makes a prediction less sure."""
-    notes: list[str] = []
     cudnn = torch.backends.cudnn
+    on_cuda = any(machine.split_device(device)[0] == "cuda" for device in devices)
     then, now = profile.fingerprint.get("matmul_precision"), machine.matmul_precision()
-    if "cpu" in devices and "medium" in (then, now) and then != now:
-        notes.append(
-            f"the CPU was calibrated with float32 matmul precision {then!r} and is now asked with {now!r}: a CPU with "
-            "bfloat16 instructions multiplies faster with 'medium', which is not predicted"
-        )
-    if any(machine.split_device(device)[0] == "cuda" for device in devices):
-        if not cudnn.enabled:
-            notes.append("cuDNN is off: convolutions and recurrent layers take longer on cuda than predicted")
-        elif cudnn.benchmark:
-            notes.append(
-                "cudnn.benchmark is on: convolutions on cuda may take less than predicted, and the first call of each "
-                "shape takes longer"
-            )
-        elif cudnn.deterministic:
-            notes.append("cudnn.deterministic is on: convolutions on cuda may take longer than predicted")
-    if torch.are_deterministic_algorithms_enabled():
-        notes.append("deterministic algorithms are on: gathers, scatters and their gradients may take longer than said")
-    return tuple(notes)
+    settings = {
+        "cuDNN is off": on_cuda and not cudnn.enabled,
+        "cudnn.benchmark is on": on_cuda and cudnn.benchmark,
+        "cudnn.deterministic is on": on_cuda and cudnn.deterministic,
+        "deterministic algorithms are on": torch.are_deterministic_algorithms_enabled(),
+        f"float32 matmul precision is {now!r}, and was {then!r}": "medium" in (then, now) and then != now,
+    }
+    changed = [name for name, is_so in settings.items() if is_so]
+    return (f"{'; '.join(changed)}: what that changes is not predicted",) if changed else ()
 
 
 def home(modules: Sequence[nn.Module]) -> str:
@@ -332,15 +313,15 @@ def residence(workload: Workload, fitted_as: Mapping[str, str]) -> Residence:
 
     ``fitted_as`` are the names that a profile has for the devices compared.
     """
-    held: Counter[str] = Counter()
-    for tensor in _kept(workload.modules):
-        held[machine.normal_device(str(tensor.device))] += _bytes(tensor)
+    tensors = _kept(workload.modules)
     if workload.mode == "train":
         learnt: list[Any] = [p.grad for module in workload.modules for p in module.parameters()]
         if isinstance(workload.optimizer, torch.optim.Optimizer):
             learnt.append(dict(workload.optimizer.state))
-        for tensor in distinct(learnt):
-            held[machine.normal_device(str(tensor.device))] += _bytes(tensor)
+        tensors += distinct(learnt)
+    held: Counter[str] = Counter()
+    for tensor in tensors:
+        held[machine.normal_device(str(tensor.device))] += _bytes(tensor)
     return Residence(home=home(workload.modules), held=held, fitted_as=fitted_as)
 
 
@@ -370,24 +351,23 @@ def conventional(
     threads = torch.get_num_threads()
     obstacles = Obstacles(workload.modules, optimizers)
     if obstacles.bound is not None:
-        home = obstacles.bound.home
-        return Decision(home, threads, None, f"{home}: not to be moved: {obstacles.bound.why} ({why})")
+        device = obstacles.bound.home
+        return Decision(device, threads, None, f"{device}: not to be moved: {obstacles.bound.why} ({why})")
     available = tuple(devices) if devices is not None else machine.available_devices()
     # Training adds gradients and two optimizer states.
-    needed = sum(_bytes(tensor) for tensor in _kept(workload.modules)) * (4 if workload.mode == "train" else 1)
+    needed = sum(map(_bytes, _kept(workload.modules))) * (4 if workload.mode == "train" else 1)
     where = residence(workload, {})
     rule = "no accelerator is present"
     # The one that the model is on, then the one that the process has set as its current device.
     accelerators = [name for name in available if name != "cpu"]
     current = {machine.current_device(machine.split_device(name)[0]) for name in accelerators}
     for name in sorted(accelerators, key=lambda name: (name != where.home, name not in current)):
-        refused = unusable(name, profile) or obstacles.on(name)
-        if refused is not None:
-            rule = f"{name} cannot be used: {refused}"
-            continue
         free = machine.known_free_memory(name)
-        if free is None or needed <= free + where.held.get(name, 0):
+        if (refused := unusable(name, profile) or obstacles.on(name)) is not None:
+            rule = f"{name} cannot be used: {refused}"
+        elif free is None or needed <= free + where.held.get(name, 0):
             return Decision(name, threads, None, f"{name}: by the default rule, as an accelerator is present ({why})")
-        rule = "the model does not fit on the accelerator"
+        else:
+            rule = "the model does not fit on the accelerator"
     device = "cpu" if "cpu" in available else available[0]
     return Decision(device, threads, None, f"{device}: by the default rule, as {rule} ({why})")

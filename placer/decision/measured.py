@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from statistics import median, quantiles
 from types import FunctionType
 from typing import Any, cast
 
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from placer.decision.recorded import StepTime, corrected, record
 from placer.decision.table import RealSteps, Table
 from placer.errors import PlacerError, first_line
-from placer.nest import map_nest, tensors
+from placer.nest import map_nest
 from placer.placement import is_plain, move, move_optimizer, synchronize, target
 from placer.workload import Workload, loss_modules, loss_of, optimizer_classes, outputs_stay, same_randomness
 
@@ -27,154 +26,9 @@ from placer.workload import Workload, loss_modules, loss_of, optimizer_classes, 
 WARM_UP = 3
 #: Timed rounds, one step per device each; interleaved, so that a slow moment hits all devices alike.
 ROUNDS = 15
-
-
-def race(
-    workload: Workload,
-    devices: Sequence[str],
-    *,
-    limit_seconds: float = 10.0,
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, StepTime]:
-    """Median step time on each device, by interleaved steps on deep copies, in about ``limit_seconds`` at most.
-
-    The first timed round always runs to its end, so that every device has a number. Raises whatever the model raises,
-    also where there is no memory for the copies.
-    """
-    with same_randomness(devices):
-        steps = {device: step_on(workload, device) for device in devices}
-        deadline = clock() + limit_seconds
-        for step in steps.values():
-            for _ in range(WARM_UP):
-                step()
-                if clock() > deadline:
-                    break
-        seconds: dict[str, list[float]] = {device: [] for device in devices}
-        for _ in range(ROUNDS):
-            for device, step in steps.items():
-                start = clock()
-                step()
-                seconds[device].append(clock() - start)
-            if clock() > deadline:
-                break
-    summaries = {}
-    for device, values in seconds.items():
-        cuts = quantiles(values, n=20, method="inclusive") if len(values) > 1 else values
-        summaries[device] = StepTime(median(values), cuts[0], cuts[-1], len(values))
-    return summaries
-
-
-def step_on(workload: Workload, device: str) -> Callable[[], None]:
-    """One step as the workload describes it, on a deep copy on ``device``; returns when the device has finished."""
-    there = target(device)
-    optimizer_given = workload.optimizer
-    model, optimizer, loss = _copied(workload)
-    model.to(there)
-    for module in loss_modules(loss):
-        module.to(there)
-    if model.training != (workload.mode == "train"):
-        model.train(workload.mode == "train")
-    if isinstance(optimizer_given, str):
-        parameters = [p for p in model.parameters() if p.requires_grad]
-        factory = cast(Callable[[list[nn.Parameter]], torch.optim.Optimizer], optimizer_classes()[optimizer_given])
-        optimizer = factory(parameters) if parameters else None
-    elif optimizer is not None:
-        move_optimizer(optimizer)
-    batch = map_nest(_real, workload.batch)
-    if workload.data == "device":
-        batch = move(batch, there)
-    elif workload.data == "pinned" and there.type != "cpu":
-        batch = map_nest(lambda leaf: leaf.pin_memory() if isinstance(leaf, Tensor) and is_plain(leaf) else leaf, batch)
-    autocast, stays = workload.autocast, outputs_stay(workload.data, workload.outputs)
-
-    def step() -> None:
-        args, kwargs, compared = move(batch, there, non_blocking=workload.data == "pinned")
-        context: Any = contextlib.nullcontext() if autocast is None else torch.autocast(there.type, dtype=autocast)
-        if workload.mode == "infer":
-            with torch.no_grad(), context:
-                output = model(*args, **kwargs)
-                if not stays:
-                    move(output, torch.device("cpu"))
-            synchronize(device)
-            return
-        with context:
-            value = loss_of(model(*args, **kwargs), loss, compared)
-        if value is not None:
-            value.backward()
-        if optimizer is not None:
-            optimizer.step()
-            optimizer.zero_grad()
-        synchronize(device)
-
-    return step
-
-
-def shared_function(workload: Workload) -> str | None:
-    """A function that is the user's and that copies of the model would call too: a hook, or a ``forward`` put in place.
-
-    It may reach anything, the original among it. None where there is none.
-    """
-    model = cast(nn.Module, workload.model)
-    of_all = (sys.modules[kind.__module__] for kind in (nn.Module, torch.optim.Optimizer))
-    for owner in (*model.modules(), *of_all):
-        called: list[Any] = []
-        for name, value in vars(owner).items():
-            if name == "forward" and isinstance(value, FunctionType):  # copies of a method have their own module
-                called.append(value)
-            elif name.endswith("_hooks") and "state_dict" not in name and isinstance(value, dict):
-                called += value.values()
-        for function in called:
-            while isinstance(function, partial):
-                function = function.func
-            if not str(getattr(function, "__module__", "")).startswith(("torch.", "placer.")):
-                return str(getattr(function, "__qualname__", type(function).__qualname__))
-    return None
-
-
-def _copied(workload: Workload) -> tuple[nn.Module, torch.optim.Optimizer | None, Callable[..., Any] | None]:
-    """Deep copies: the model, the optimizer of its copied parameters, and a loss with weights; another one as it is.
-
-    They are on the CPU, lest a device hold one more on its way.
-    """
-    model = cast(nn.Module, workload.model)
-    optimizer = workload.optimizer if isinstance(workload.optimizer, torch.optim.Optimizer) else None
-    state = tensors(dict(optimizer.state) if optimizer else {})
-    weights = (tensor for module in workload.moved for tensor in (*module.parameters(), *module.buffers()))
-    memo: dict[int, Any] = {}
-    for tensor in (*weights, *state):
-        special = nn.Parameter in type(tensor).__mro__[1:]  # a class of parameters that knows how to copy itself
-        if special or tensor.device.type in ("cpu", "meta"):
-            continue
-        host = tensor.detach().to("cpu")
-        memo[id(tensor)] = nn.Parameter(host, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else host
-    weighted = workload.loss if loss_modules(workload.loss) else None
-    model, optimizer, weighted = copy.deepcopy((model, optimizer, weighted), memo)
-    return model, optimizer, workload.loss if weighted is None else weighted
-
-
-def _real(leaf: Any) -> Any:
-    """Meta tensors become real ones: random numbers, as zeros make some kernels faster than life; indices are 0."""
-    if not isinstance(leaf, Tensor):
-        return copy.deepcopy(leaf)
-    if leaf.device.type != "meta":
-        return leaf.detach().clone()
-    if leaf.is_floating_point() or leaf.is_complex():
-        return torch.randn(leaf.shape, dtype=leaf.dtype)
-    return torch.zeros(leaf.shape, dtype=leaf.dtype)
-
-
-@contextlib.contextmanager
-def running_with(count: int) -> Iterator[None]:
-    """The body runs with ``count`` of torch's intra-op threads, whatever follows with as many as before."""
-    before = torch.get_num_threads()
-    if count == before:
-        yield
-        return
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+#: Seconds after which no further step is begun.
+LIMIT = 10.0
+_UNTIMED = "the real step was not timed"
 
 
 def with_measured(table: Table, workload: Workload, measure: str) -> Table:
@@ -186,7 +40,9 @@ def with_measured(table: Table, workload: Workload, measure: str) -> Table:
     (part,) = table.parts
     competing = [name for name, prediction in part.predictions.items() if prediction.fits]
     if measure == "unsure":
-        competing = _in_question(table, competing)
+        chosen = table.decide().device
+        most = _counted(table, chosen, table.costs[chosen].high)
+        competing = [n for n in competing if n == chosen or _counted(table, n, table.costs[n].low) <= most]
     if len(competing) < 2:
         return table
     try:
@@ -201,15 +57,10 @@ def with_measured(table: Table, workload: Workload, measure: str) -> Table:
     return replace(table, parts=(timed,), real=said, predicted=predicted)
 
 
-def _in_question(table: Table, devices: Sequence[str]) -> list[str]:
-    """The chosen one of the ``devices``, and those that may be better where both lie within their intervals."""
-
-    def counted(device: str, seconds: float) -> float:
-        return table.objective.counted(replace(table.costs[device], step_seconds=seconds), table.repeats)
-
-    chosen = table.decide().device
-    most = counted(chosen, table.costs[chosen].high)
-    return [name for name in devices if name == chosen or counted(name, table.costs[name].low) <= most]
+def _counted(table: Table, device: str, seconds: float) -> float:
+    """What a choice compares of a device, if a step there took so many seconds."""
+    cost = replace(table.costs[device], step_seconds=seconds)
+    return table.objective.counted(table.objective.applied(cost, table.repeats))
 
 
 def time_steps(workload: Workload, table: Table, devices: Sequence[str]) -> dict[str, StepTime]:
@@ -235,4 +86,130 @@ def time_steps(workload: Workload, table: Table, devices: Sequence[str]) -> dict
     return times
 
 
-_UNTIMED = "the real step was not timed"
+def shared_function(workload: Workload) -> str | None:
+    """A function that is the user's and that copies of the model would call too: a hook, or a ``forward`` put in place.
+
+    It may reach anything, the original among it. None where there is none.
+    """
+    model = cast(nn.Module, workload.model)
+    of_all = (sys.modules[kind.__module__] for kind in (nn.Module, torch.optim.Optimizer))
+    for owner in (*model.modules(), *of_all):
+        called: list[Any] = []
+        for name, value in vars(owner).items():
+            if name == "forward" and isinstance(value, FunctionType):  # copies of a method have their own module
+                called.append(value)
+            elif name.endswith("_hooks") and "state_dict" not in name and isinstance(value, dict):
+                called += value.values()
+        for function in called:
+            while isinstance(function, partial):
+                function = function.func
+            if not str(getattr(function, "__module__", "")).startswith(("torch.", "placer.")):
+                return str(getattr(function, "__qualname__", type(function).__qualname__))
+    return None
+
+
+@contextlib.contextmanager
+def running_with(count: int) -> Iterator[None]:
+    """The body runs with ``count`` of torch's intra-op threads, whatever follows with as many as before."""
+    before = torch.get_num_threads()
+    if count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def race(workload: Workload, devices: Sequence[str]) -> dict[str, StepTime]:
+    """Median step time on each device, by interleaved steps on deep copies, in about ``LIMIT`` seconds at most.
+
+    The first timed round always runs to its end, so that every device has a number. Raises whatever the model raises,
+    also where there is no memory for the copies.
+    """
+    clock = time.perf_counter
+    with same_randomness(devices):
+        steps = {device: step_on(workload, device) for device in devices}
+        deadline = clock() + LIMIT
+        for step in steps.values():
+            for _ in range(WARM_UP):
+                step()
+                if clock() > deadline:
+                    break
+        seconds: dict[str, list[float]] = {device: [] for device in devices}
+        for _ in range(ROUNDS):
+            for device, step in steps.items():
+                start = clock()
+                step()
+                seconds[device].append(clock() - start)
+            if clock() > deadline:
+                break
+    return {device: StepTime.of(values) for device, values in seconds.items()}
+
+
+def step_on(workload: Workload, device: str) -> Callable[[], None]:
+    """One step as the workload describes it, on a deep copy on ``device``; returns when the device has finished."""
+    there = target(device)
+    model, optimizer, loss = _copied(workload)
+    model.to(there)
+    for module in loss_modules(loss):
+        module.to(there)
+    if model.training != (workload.mode == "train"):
+        model.train(workload.mode == "train")
+    if optimizer is not None:
+        move_optimizer(optimizer)
+    elif isinstance(workload.optimizer, str):
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        factory = cast(Callable[[list[nn.Parameter]], torch.optim.Optimizer], optimizer_classes()[workload.optimizer])
+        optimizer = factory(parameters) if parameters else None
+    batch = map_nest(_real, workload.batch)
+    if workload.data == "device":
+        batch = move(batch, there)
+    elif workload.data == "pinned" and there.type != "cpu":
+        batch = map_nest(_pinned, batch)
+    autocast, stays = workload.autocast, outputs_stay(workload.data, workload.outputs)
+
+    def step() -> None:
+        args, kwargs, compared = move(batch, there, non_blocking=workload.data == "pinned")
+        context: Any = contextlib.nullcontext() if autocast is None else torch.autocast(there.type, dtype=autocast)
+        if workload.mode == "infer":
+            with torch.no_grad(), context:
+                output = model(*args, **kwargs)
+                if not stays:
+                    move(output, torch.device("cpu"))
+            synchronize(device)
+            return
+        with context:
+            value = loss_of(model(*args, **kwargs), loss, compared)
+        if value is not None:
+            value.backward()
+        if optimizer is not None:
+            optimizer.step()
+            optimizer.zero_grad()
+        synchronize(device)
+
+    return step
+
+
+def _copied(workload: Workload) -> tuple[nn.Module, torch.optim.Optimizer | None, Callable[..., Any] | None]:
+    """Deep copies: the model, the optimizer of its copied parameters, and a loss with weights; another one as it is."""
+    optimizer = workload.optimizer if isinstance(workload.optimizer, torch.optim.Optimizer) else None
+    weighted = workload.loss if loss_modules(workload.loss) else None
+    model, optimizer, weighted = copy.deepcopy((cast(nn.Module, workload.model), optimizer, weighted))
+    return model, optimizer, workload.loss if weighted is None else weighted
+
+
+def _pinned(leaf: Any) -> Any:
+    return leaf.pin_memory() if isinstance(leaf, Tensor) and is_plain(leaf) else leaf
+
+
+def _real(leaf: Any) -> Any:
+    """Meta tensors become real ones: random numbers, as zeros make some kernels faster than life; indices are 0."""
+    if not isinstance(leaf, Tensor):
+        return copy.deepcopy(leaf)
+    if leaf.device.type != "meta":
+        return leaf.detach().clone()
+    if leaf.is_floating_point() or leaf.is_complex():
+        return torch.randn(leaf.shape, dtype=leaf.dtype)
+    return torch.zeros(leaf.shape, dtype=leaf.dtype)

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
 
 from placer.errors import PlacerError, UnknownGPU
 from placer.pricing import Cost
 from placer.profile import find_gpu
 from placer.units import format_count, format_dollars, format_joules, format_seconds
 
-#: Below this relative difference two times are equal.
-EQUAL = 1e-9
-#: Two devices are about the same where the time that counts differs by no more than this share: predictions, and
-#: measurements on a shared machine, are not more exact than that.
-TIE = 0.10
-
-
-def counted_seconds(cost: Cost, steps: int | None) -> float:
-    """The seconds that a choice compares: of one step in a long run, of the whole otherwise."""
-    if steps is None:
-        return cost.step_seconds
-    return cost.one_time_seconds + steps * cost.step_seconds
+#: What may be minimized.
+OBJECTIVES = ("time", "cost", "energy")
+#: Steps that a price is told of where nobody said how many there will be.
+MANY = 1_000_000
+_HOUR = 3600.0
+_Cost = TypeVar("_Cost", bound=Cost)
 
 
 def is_cpu(device: str) -> bool:
@@ -31,25 +25,17 @@ def is_cpu(device: str) -> bool:
     return device.partition("@")[0].partition(":")[0] == "cpu"  # another machine's is called cpu@its-profile
 
 
-#: What may be minimized.
-OBJECTIVES = ("time", "cost", "energy")
-#: Steps that a price is told of where nobody said how many there will be.
-MANY = 1_000_000
-_HOUR = 3600.0
-
-
 class Unit(NamedTuple):
-    """What a step is called: one of them as the subject of a sentence, one in a rate, and one that is counted."""
+    """What a step is called: one of them as the subject of a sentence, and one that is counted."""
 
     one: str = "a step"
-    each: str = "a step"
     counted: str = "step"
 
 
 #: What predictions are of, as a rule.
 STEP = Unit()
 #: What they are of where a step is a whole job.
-JOB = Unit("the job", "a job", "repeat")
+JOB = Unit("the job", "repeat")
 
 
 @dataclass(frozen=True)
@@ -63,38 +49,39 @@ class Objective:
     price: tuple[tuple[str, float], ...] = ()
     watts: tuple[tuple[str, float], ...] = ()
 
-    def per_second(self, cost: Cost) -> float:
-        """What a second on the prediction's device costs: 1, dollars, or joules.
+    def applied(self, cost: _Cost, steps: int | None) -> _Cost:
+        """The cost of ``steps`` steps (None: a long run, of which one counts), at the caller's prices and powers."""
+        watts = _of_device(self.watts, cost.device)
+        return replace(
+            cost,
+            total_seconds=None if steps is None else cost.one_time_seconds + steps * cost.step_seconds,
+            dollars_per_hour=_of_device(self.price, cost.device),
+            watts=cost.watts if watts is None else watts,
+        )
 
-        Raises PlacerError where the price or the power is not known.
-        """
+    def per_second(self, cost: Cost) -> float:
+        """What a second on the device costs: 1, dollars, or joules. Raises PlacerError where that is not known."""
         if self.name == "time":
             return 1.0
-        rate = self.dollars_per_hour(cost) if self.name == "cost" else self.watts_of(cost)
+        rate = cost.dollars_per_hour if self.name == "cost" else cost.watts
         if rate is None:
             raise PlacerError(_unknown(self.name, cost.device))
         return rate / _HOUR if self.name == "cost" else rate
 
-    def counted(self, cost: Cost, steps: int | None) -> float:
+    def counted(self, cost: Cost) -> float:
         """What a choice compares: seconds, dollars or joules of one step in a long run, of the whole otherwise."""
-        return self.per_second(cost) * counted_seconds(cost, steps)
+        return self.per_second(cost) * cost.seconds
 
-    def dollars_per_hour(self, cost: Cost) -> float | None:
-        return _of_device(self.price, cost.device)
-
-    def watts_of(self, cost: Cost) -> float | None:
-        watts = _of_device(self.watts, cost.device)
-        return cost.watts if watts is None else watts
-
-    def amount(self, value: float, steps: int | None) -> str:
-        """A counted value as people read it, after ``spends``."""
+    def amount(self, cost: Cost) -> str:
+        """What is compared of a cost, as people read it; of a long run, dollars are those of a million steps."""
+        value = self.counted(cost)
         if self.name == "time":
             return format_seconds(value)
         if self.name == "energy":
             return format_joules(value)
-        return format_dollars(value if steps is not None else MANY * value)
+        return format_dollars(value if cost.total_seconds is not None else MANY * value)
 
-    def spends(self, steps: int | None, unit: Unit = STEP) -> str:
+    def spends(self, steps: int | None, unit: Unit) -> str:
         """The words before an amount of so many steps; of a long run, of one, or of many where it is money."""
         verb = "cost" if self.name == "cost" else "take"
         if steps is None:
@@ -156,13 +143,13 @@ def _in_catalog(gpu: str) -> str:
         return ""
 
 
-def _pairs(what: str, given: Any) -> tuple[tuple[str, float], ...]:
-    if given is None:
+def _pairs(what: str, numbers: Any) -> tuple[tuple[str, float], ...]:
+    if numbers is None:
         return ()
-    if not isinstance(given, Mapping):
-        raise TypeError(f'{what} must map device names to numbers, like {{"cpu": 0.10, "cuda": 2.50}}, not {given!r}')
-    for name, value in given.items():
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not isinstance(name, str) or not number or not 0.0 < value < math.inf:
+    if not isinstance(numbers, Mapping):
+        raise TypeError(f'{what} must map device names to numbers, like {{"cpu": 0.10, "cuda": 2.50}}, not {numbers!r}')
+    for name, value in numbers.items():
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not isinstance(name, str) or not is_number or not 0.0 < value < math.inf:
             raise ValueError(f"{what} must map device names to positive numbers, not {name!r} to {value!r}")
-    return tuple(sorted((name, float(value)) for name, value in given.items()))
+    return tuple(sorted((name, float(value)) for name, value in numbers.items()))

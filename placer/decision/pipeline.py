@@ -1,30 +1,34 @@
 """The one pipeline: a question is traced, priced on every device where the work could run, and answered by a Table.
 
-``choose`` moves to the best row of the table, ``explain`` says why it is the best, a fleet sorts the tables of its
+``choose`` moves to the best row of the table, ``explain`` says why it is the best, a fleet sorts the rows of its
 machines, and advice, turns and sweeps compare those of changed questions.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from placer.decision.candidates import Candidate, Candidates, residence
+from placer.decision.candidates import Candidate, Candidates, gather, residence
+from placer.decision.current import Source, current_profile, profile_named
 from placer.decision.decision import ThreadOption
 from placer.decision.measured import with_measured
-from placer.decision.objective import TIME, Objective
+from placer.decision.objective import TIME, Objective, is_cpu
 from placer.decision.recorded import with_recorded
 from placer.decision.steps import Traced, TracedPart, trace_parts
 from placer.decision.table import PricedPart, Table
 from placer.errors import PlacerError, first_line
 from placer.pricing import Prediction, Residence, predict
-from placer.profile import Profile, default_path
-from placer.workload import Job, Workload
+from placer.profile import Profile, check_source, default_path
+from placer.workload import Job, Workload, check_available
 
 #: The number of threads a process has is kept unless another one saves more than this share of the step: two counts
 #: share most of a prediction's error, and changing the setting touches the whole process.
 THREADS_TIE = 0.05
+#: GPUs that a machine without an accelerator is compared with, unless other ones are named: a cheap one of a cloud, one
+#: of a desktop, and a fast one.
+USUAL_GPUS = ("T4", "RTX 4090", "H100")
 
 
 @dataclass(frozen=True)
@@ -48,13 +52,68 @@ class Question:
 
     def asked_alone(self) -> Question:
         """The same question without GPUs that nobody asked about."""
-        asked = tuple(candidate for candidate in self.candidates.each if candidate.asked)
-        return replace(self, candidates=replace(self.candidates, each=asked))
+        return self._among([candidate for candidate in self.candidates.each if candidate.asked])
 
     def all_alike(self) -> Question:
         """The same question with GPUs that nobody asked about compared like all others."""
-        alike = tuple(replace(candidate, asked=True) for candidate in self.candidates.each)
-        return replace(self, candidates=replace(self.candidates, each=alike))
+        return self._among([replace(candidate, asked=True) for candidate in self.candidates.each])
+
+    def trying(self, threads: tuple[int, ...]) -> Question:
+        """The same question, the CPU also with these numbers of threads."""
+        cpu = [replace(c, tried=threads) if c.name == "cpu" else c for c in self.candidates.each]
+        return self._among(cpu)
+
+    def _among(self, candidates: Sequence[Candidate]) -> Question:
+        return replace(self, candidates=replace(self.candidates, each=tuple(candidates)))
+
+
+def ask(
+    work: Workload | Job | Traced,
+    *,
+    devices: Sequence[str] | None = None,
+    threads: str = "keep",
+    profile: Source | Sequence[Source] | None = None,
+    what_if: Source | Sequence[Source] | None = None,
+    objective: Objective = TIME,
+    recorded: bool = True,
+) -> Question:
+    """The question of ``placer.explain``, of arguments that were checked.
+
+    With an explicit ``profile`` its devices are compared; with several, side by side. ``recorded``: step times of
+    earlier runs on this machine take the place of predicted ones. Raises ValueError for a device that is not here, and
+    PlacerError where a profile cannot be used.
+    """
+    profiles, added = sources(profile), sources(what_if)
+    here = not profiles
+    if here and devices is not None:
+        check_available(devices)
+    for source in (*profiles, *added):
+        check_source(source)
+    with only_placer_errors():
+        compared = profile_named(profiles[0]) if profiles else current_profile()
+        host = compared if "cpu" in compared.devices() else None
+        candidates = gather(
+            compared,
+            devices,
+            here=here,
+            modules=work.modules,
+            threads=threads,
+            what_if=[profile_named(source, host) for source in added],
+            others=[profile_named(source, host) for source in profiles[1:]],
+        )
+        # Dollars per hour are asked of every device: nobody gave those of GPUs that he did not name.
+        open_ended = what_if is None and devices is None and len(profiles) < 2 and objective.name != "cost"
+        only_cpus = all(is_cpu(candidate.name) for candidate in candidates.each)
+        if open_ended and only_cpus and not candidates.left_out:
+            candidates = candidates.beside([profile_named(gpu, host) for gpu in USUAL_GPUS])
+    return Question(work, candidates, objective, recorded=recorded and here)
+
+
+def sources(named: Source | Sequence[Source] | None) -> list[Source]:
+    """What an argument names that takes one source or several; none for None."""
+    if named is None or isinstance(named, (list, tuple)):
+        return list(named or ())
+    return [named]  # type: ignore[list-item]  # a sequence is a list or a tuple
 
 
 def answer(question: Question) -> Table:
@@ -63,18 +122,8 @@ def answer(question: Question) -> Table:
     Raises TraceError where a step cannot be traced, ProfileError where a profile cannot price it, and PlacerError where
     no candidate can run it.
     """
-    work = question.work
+    work, candidates = question.work, question.candidates
     traced = work if isinstance(work, Traced) else trace_parts(work)
-    table = _price_parts(traced, question.candidates, question.objective)
-    if question.recorded:
-        table = with_recorded(table)
-    if question.measure != "never":
-        table = with_measured(table, traced.parts[0].workload, question.measure)
-    return table
-
-
-def _price_parts(traced: Traced, candidates: Candidates, objective: Objective) -> Table:
-    """All parts on every candidate that can run them."""
     able: list[Candidate] = []
     left_out, notes = dict(candidates.left_out), list(candidates.notes)
     for candidate in candidates.each:
@@ -100,21 +149,25 @@ def _price_parts(traced: Traced, candidates: Candidates, objective: Objective) -
     origins = [origin(name, prediction, candidates.profile) for name, prediction in parts[0].predictions.items()]
     occupied = tuple(candidate.occupied for candidate in able if candidate.occupied)
     notes += [*left_out_lines, *filter(None, origins), *candidates.profile.remarks, *occupied]
-    once = tuple(dict.fromkeys(notes))
-    return Table(
+    table = Table(
         tuple(parts),
         candidates.profile,
         traced.facts,
         traced.repeats,
         traced.unit,
-        objective,
-        once,
+        question.objective,
+        tuple(dict.fromkeys(notes)),
         beside=frozenset(candidate.name for candidate in able if not candidate.asked),
         thread_options=thread_options,
         left_out=left_out_lines,
         occupied=occupied,
         this_machine=candidates.this_machine,
     )
+    if question.recorded:
+        table = with_recorded(table)
+    if question.measure != "never":
+        table = with_measured(table, traced.parts[0].workload, question.measure)
+    return table
 
 
 def lines_of_reasons(reasons: Mapping[str, str]) -> tuple[str, ...]:
@@ -127,41 +180,38 @@ def lines_of_reasons(reasons: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def _predicted(part: TracedPart, candidate: Candidate, where: Residence, threads: int = 0) -> Prediction:
-    """A part on a candidate. ``where`` the model is counts on this machine, ``threads`` instead of the candidate's."""
-    prediction = predict(
-        part.trace,
-        candidate.profile,
-        devices=(candidate.device,),
-        threads=threads or candidate.threads,
-        data=part.workload.data,
-        outputs=part.workload.outputs,
-        steps=part.workload.steps,
-        residence=where if candidate.here else Residence(here=False),
-        loading=part.workload.loading,
-    )[candidate.device]
-    # Priced at the nearest calibrated number of threads, but this is the one it would run with.
-    running_with = None if threads else candidate.process_threads
-    return replace(prediction, device=candidate.name, threads=running_with or prediction.threads)
-
-
 def _with_best_threads(
     part: TracedPart, candidate: Candidate, where: Residence
 ) -> tuple[Prediction, tuple[ThreadOption, ...]]:
     """A part on a candidate with the best of the numbers of threads that it tries, and all of those."""
-    now = _predicted(part, candidate, where)
+    now = _predicted(part, candidate, where, candidate.threads)
+    # Priced at the nearest calibrated number of threads, but this is the one it would run with.
+    now = replace(now, threads=candidate.process_threads or now.threads)
     if not candidate.tried:
         return now, ()
-    tried = {now.threads: now}
-    for count in candidate.tried:
-        if count not in tried:
-            tried[count] = _predicted(part, candidate, where, count)
+    tried = {count: _predicted(part, candidate, where, count) for count in candidate.tried} | {now.threads: now}
     best = best_count({count: prediction.step_seconds for count, prediction in tried.items()}, now.threads)
     options = (
         ThreadOption(count, count == now.threads, prediction.step_seconds, prediction.low, prediction.high)
         for count, prediction in sorted(tried.items())
     )
     return tried[best], tuple(options)
+
+
+def _predicted(part: TracedPart, candidate: Candidate, where: Residence, threads: int | None) -> Prediction:
+    """A part on a candidate, which on this machine counts ``where`` the model is."""
+    prediction = predict(
+        part.trace,
+        candidate.profile,
+        devices=(candidate.device,),
+        threads=threads,
+        data=part.workload.data,
+        outputs=part.workload.outputs,
+        steps=part.workload.steps,
+        residence=where if candidate.here else Residence(here=False),
+        loading=part.workload.loading,
+    )[candidate.device]
+    return replace(prediction, device=candidate.name)
 
 
 def best_count(steps: Mapping[int, float], now: int) -> int:

@@ -100,27 +100,25 @@ def trace_parts(work: Workload | Job) -> Traced:
 
 def traced_step(workload: Workload, trace: Trace) -> Traced:
     """A single step that was traced."""
-    part = _traced_part("", 1, workload, trace)
+    part = _traced_part("", 1, workload, trace, 0)
     return Traced((part,), workload.steps, STEP, part.facts)
 
 
-def _traced_part(name: str, count: float, workload: Workload, trace: Trace, model: int = 0) -> TracedPart:
+def _traced_part(name: str, count: float, workload: Workload, trace: Trace, model: int) -> TracedPart:
     return TracedPart(name, count, workload, trace, described(workload, trace), identity_of(workload, trace), model)
 
 
-def shared_models(parts: Sequence[Part]) -> tuple[int, ...]:
+def shared_models(parts: Sequence[Part]) -> list[int]:
     """A number for each part, equal for those that share a parameter or a buffer, directly or by way of others."""
-    tensors = [
-        {id(tensor) for module in part.workload.modules for tensor in (*module.parameters(), *module.buffers())}
-        for part in parts
-    ]
-    groups = list(range(len(parts)))
-    for later in range(len(parts)):
-        for earlier in range(later):
-            if tensors[later] & tensors[earlier] and groups[earlier] != groups[later]:
-                merged, into = groups[later], groups[earlier]
-                groups = [into if group == merged else group for group in groups]
-    return tuple(groups)
+    tensors: list[set[int]] = []
+    models: list[int] = []
+    for number, part in enumerate(parts):
+        modules = part.workload.modules
+        ours = {id(tensor) for module in modules for tensor in (*module.parameters(), *module.buffers())}
+        shared = {models[earlier] for earlier in range(number) if tensors[earlier] & ours}
+        models = [*(number if model in shared else model for model in models), number]
+        tensors.append(ours)
+    return models
 
 
 def described(workload: Workload, trace: Trace) -> dict[str, Any]:
@@ -149,25 +147,26 @@ def identity_of(workload: Workload, trace: Trace) -> StepIdentity:
     return StepIdentity(_step_key(workload, trace), _network_key(workload, trace), batch_size(workload), first)
 
 
-def _step_key(workload: Workload, trace: Trace) -> str:
-    """Of all that is called, with shapes, strides and dtypes.
-
-    Another version of torch is another key, as its steps may take another time.
-    """
-    digest = hashlib.sha256()
-    facts = (
+def _setting(workload: Workload, trace: Trace) -> tuple[Any, ...]:
+    """What changes the time of every step. Another version of torch is another setting."""
+    return (
         machine.machine_id(),
         torch.__version__,
         machine.matmul_precision(),
         trace.mode,
         trace.optimizer,
         workload.data,
+        workload.outputs,
         str(workload.autocast),
-        trace.module_calls,
+        trace.compiled,
         *unusual_settings(),
-        *filter(None, (workload.loading, workload.loop_calls, trace.compiled, workload.outputs)),
     )
-    digest.update(repr(facts).encode())
+
+
+def _step_key(workload: Workload, trace: Trace) -> str:
+    """Of all that is called, with shapes, strides and dtypes."""
+    facts = (*_setting(workload, trace), trace.module_calls, workload.loading, workload.loop_calls)
+    digest = hashlib.sha256(repr(facts).encode())
     for calls in (trace.calls, *(other.calls for _, other in sorted(trace.others.items()))):
         inputs = {id(spec): spec for call in calls for spec in call.inputs}  # few: equal ones are one object
         shown = {number: f"{s.shape}{s.stride}{s.dtype}" for number, s in inputs.items()}
@@ -184,19 +183,7 @@ def _network_key(workload: Workload, trace: Trace) -> str:
 
     The loss does not count, as who watches a script does not see it.
     """
-    facts = (
-        machine.machine_id(),
-        torch.__version__,
-        machine.matmul_precision(),
-        trace.mode,
-        trace.optimizer,
-        workload.data,
-        workload.outputs,
-        str(workload.autocast),
-        trace.compiled,
-        workload.loading is None,
-        *unusual_settings(),
-    )
+    facts = (*_setting(workload, trace), workload.loading is None)
     weights = [(spec.shape, spec.dtype) for spec in (*trace.parameters, *trace.buffers)]
     families = {str(family_of(call.op)) for call in trace.calls if call.phase == "forward" and not call.view}
     return hashlib.sha256(repr((facts, weights, sorted(families))).encode()).hexdigest()[:32]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from placer.decision import MANY, TIME, Point, is_cpu, trade
+from placer.decision import MANY, TIME, is_cpu, trade
 from placer.explanation.data import ExplanationData, OpRow
 from placer.explanation.layers import gathered, lines, percents, tree
 from placer.explanation.sentences import (
@@ -164,12 +164,8 @@ def _trade(explanation: ExplanationData, name: str) -> str:
     chosen, rows = explanation.decision.device, explanation.devices
     if name == chosen or not rows[name].fits:
         return "the choice" if name == chosen else "does not fit"
-    power = explanation.decision.objective == "energy"
-    other, best = (
-        Point(device, rows[device].seconds, rows[device].dollars, rows[device].joules if power else None)
-        for device in (name, chosen)
-    )
-    return trade(other, best) or "the same"
+    energy = explanation.decision.objective == "energy"
+    return trade(rows[name], rows[chosen], energy=energy) or "the same"
 
 
 def _job(explanation: ExplanationData) -> Section:

@@ -100,7 +100,7 @@ class _Search:
         for table in (low, high):
             if old not in table.costs or new not in table.costs:
                 return None
-            before, after = (self.question.objective.counted(table.costs[name], table.repeats) for name in (old, new))
+            before, after = (self.question.objective.counted(table.costs[name]) for name in (old, new))
             pairs.append((before, after))
         return level(*self.bracket, *pairs)
 

@@ -13,7 +13,6 @@ from placer.decision import MANY, without_maker
 from placer.errors import PlacerError
 from placer.explanation import (
     Section,
-    axis_unit,
     kind,
     kind_mark,
     legend,
@@ -21,7 +20,6 @@ from placer.explanation import (
     plain,
     render_page,
     styled,
-    svg,
     workload_line,
 )
 from placer.pricing import Cost, Provenance
@@ -43,13 +41,6 @@ _NAMED = 3
 _LONGEST_NAME = 32
 #: A word that tells the model of a data centre's GPU: T4, V100, A10G, L40S, GH200, MI300X.
 _MODEL = re.compile(r"[A-Z]{1,2}\d{1,3}[A-Za-z]?(?=$|[-_])")
-#: What the numbers rest on, and the colour of the style sheet for it.
-_COLOURS = {
-    "calibrated": "var(--device-2)", "published": "var(--device-0)", "data sheet": "var(--device-1)",
-    "estimated": "var(--device-3)",
-}  # fmt: skip
-#: Names beside the points, besides those of the Pareto set: more would cover each other.
-_LABELLED = 12
 #: Namespace of labels that node feature discovery sets without further configuration.
 NAMESPACE = "feature.node.kubernetes.io"
 #: Characters that the name of a Kubernetes label has at most, and its value.
@@ -86,26 +77,6 @@ class FleetRow:
         return self.cost.provenance
 
     @property
-    def job_seconds(self) -> float | None:
-        """Of all steps, or all repeats of a job, with what is paid once; None where nobody said how many there are."""
-        return self.cost.total_seconds
-
-    @property
-    def fits(self) -> bool:
-        """Whether the work fits into the memory of the best device."""
-        return self.cost.fits
-
-    @property
-    def step_seconds(self) -> float:
-        """Of one step, or one job."""
-        return self.cost.step_seconds
-
-    @property
-    def joules(self) -> float | None:
-        """Of what counts, an estimate; None where it is not known."""
-        return self.cost.joules
-
-    @property
     def seconds(self) -> float:
         """Of all steps, or all repeats of a job, where it is known how many there are; else of one."""
         return self.cost.seconds
@@ -131,28 +102,21 @@ class FleetRow:
         of = "" if available is None else f" of {format_bytes(available)}"
         return f"needs {format_bytes(self.cost.peak_memory_bytes)}{of}"
 
+    @property
+    def limit(self) -> str:
+        """What bounds a step there; "" where that is not known."""
+        return LIMITS.get(self.cost.bounded_by or "", "")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        cost = self.cost
+        of_row = ("machine", "count", "gpu", "note", "device", "verdict", "pareto", "reaches")
+        of_cost = (
+            "step_seconds", "low", "high", "one_time_seconds", "dollars", "joules", "fits", "bounded_by", "provenance",
+        )  # fmt: skip
         return {
-            "machine": self.machine,
-            "count": self.count,
-            "gpu": self.gpu,
-            "note": self.note,
-            "device": cost.device,
-            "step_seconds": cost.step_seconds,
-            "low": cost.low,
-            "high": cost.high,
-            "one_time_seconds": cost.one_time_seconds,
-            "job_seconds": cost.total_seconds,
-            "dollars": cost.dollars,
-            "joules": cost.joules,
-            "fits": cost.fits,
-            "bounded_by": cost.bounded_by,
-            "provenance": cost.provenance,
-            "verdict": self.verdict,
-            "pareto": self.pareto,
-            "reaches": self.reaches,
+            **{name: getattr(self, name) for name in of_row},
+            **{name: getattr(self.cost, name) for name in of_cost},
+            "job_seconds": self.cost.total_seconds,
             "devices": {name: asdict(device) for name, device in self.devices.items()},
         }
 
@@ -177,7 +141,7 @@ class Fleet:
     def best(self) -> FleetRow | None:
         """The first row, if it fits there and reaches the target."""
         first = self.rows[0] if self.rows else None
-        return first if first is not None and first.fits and first.reaches is not False else None
+        return first if first is not None and first.cost.fits and first.reaches is not False else None
 
     def to_json(self) -> str:
         """Indented JSON, ending in a newline."""
@@ -228,13 +192,6 @@ class Fleet:
             Section("Machines", heads=heads, rows=rows, strong=[0] if self.best else [], wordy=True),
             Section("Notes", items=[*_remarks(self, every), *self.notes]),
         ]
-        if _has_prices(self):
-            explanation = (
-                "Points are times, the lines beside them 90 % intervals. "
-                "The dashed line joins the machines that no other one betters in time and money together."
-            )
-            plots = [("", _plot(self, every))]
-            sections.insert(0, Section(f"Time and money of {_of_how_many(self)}", explanation, plots))
         return render_page(_headline(self), _details(self), workload_line(self.workload), sections)
 
     def to_nfd(self) -> str:
@@ -250,7 +207,7 @@ class Fleet:
         facts = {"device": row.device}
         for key, seconds in zip(("us", "low-us", "high-us"), (row.seconds, *row.between), strict=True):
             facts[key] = str(max(round(seconds * 1e6), 1))
-        facts |= {"numbers": kind(row.cost), "fits": str(row.fits).lower()}
+        facts |= {"numbers": kind(row.cost), "fits": str(row.cost.fits).lower()}
         name = _label(str(self.workload.get("target", "model")), LONGEST - len("placer..numbers"))
         lines = [f"# placer: {_what(self)} on {_called(row)}; times in microseconds"]
         lines += [f"{NAMESPACE}/placer.{name}.{key}={_label(value, LONGEST)}" for key, value in facts.items()]
@@ -259,7 +216,8 @@ class Fleet:
     def to_slurm(self) -> str:
         """The ``#SBATCH`` lines of a batch script for the best machine: ``--gres=gpu:<type>:1``, or nothing for a CPU.
 
-        Types are what a site calls its GPUs in gres.conf. Raises PlacerError where no machine does it.
+        Types are what sites usually call their GPUs in gres.conf: ``rtx_4090`` for an NVIDIA GeForce RTX 4090. Raises
+        PlacerError where no machine does it.
         """
         best = self.best
         if best is None:
@@ -269,10 +227,13 @@ class Fleet:
         lines = [f"# placer: {_what(self)} on {best.device} of {_called(best)}: {time}, 90% between {between}"]
         if best.device == "cpu":
             return "\n".join([*lines, "# No GPU is needed: no --gres."]) + "\n"
-        gres = _gres_type(best.gpu)
+        gres = re.sub(r"[^a-z0-9]+", "_", _short_gpu(best.gpu).lower()).strip("_")
         lines.append("# The type of the GPU is the site's own name: sinfo -o %G lists them.")
         lines.append(f"#SBATCH --gres=gpu:{gres}:1" if gres else "#SBATCH --gres=gpu:1")
         return "\n".join(lines) + "\n"
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
 
 
 def _lines(rows: Sequence[FleetRow]) -> list[FleetRow]:
@@ -280,10 +241,13 @@ def _lines(rows: Sequence[FleetRow]) -> list[FleetRow]:
     lines: list[FleetRow] = []
     for _, group in groupby(rows, key=lambda row: (row.devices, row.device)):
         alike = list(group)
-        names = [f"{row.count:,} × {_called(row)}" if row.count > 1 else _called(row) for row in alike]
         if len(alike) > _NAMED:
-            alike, names = alike[:1], [f"{sum(row.count for row in alike):,} like {_called(alike[0])}"]
-        lines += [replace(row, machine=name) for row, name in zip(alike, names, strict=True)]
+            name = f"{sum(row.count for row in alike):,} like {_called(alike[0])}"
+            lines.append(replace(alike[0], machine=name))
+            continue
+        for row in alike:
+            count = f"{row.count:,} × " if row.count > 1 else ""
+            lines.append(replace(row, machine=f"{count}{_called(row)}"))
     return lines
 
 
@@ -301,6 +265,19 @@ def _called(row: FleetRow) -> str:
 def _short_gpu(gpu: str) -> str:
     """What people call a GPU: ``T4`` for a Tesla T4, ``RTX 4090`` for an NVIDIA GeForce RTX 4090."""
     return next((model[0] for word in gpu.split() if (model := _MODEL.match(word))), without_maker(gpu))
+
+
+def _what(fleet: Fleet) -> str:
+    name = str(printable(fleet.workload.get("target", "model")))
+    return name if fleet.count is None else f"{_of_how_many(fleet)} of {name}"
+
+
+def _label(text: str, longest: int) -> str:
+    """Text as the name or the value of a label may be."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:longest].strip("-_.") or "model"
+
+
+# --- sentences and cells ----------------------------------------------------------------------------------------------
 
 
 def _of_how_many(fleet: Fleet) -> str:
@@ -331,7 +308,7 @@ def _mark(fleet: Fleet, row: FleetRow) -> str:
 def _headline(fleet: Fleet) -> str:
     """Where it should run, in a sentence."""
     best, first = fleet.best, fleet.rows[0]
-    if not first.fits:
+    if not first.cost.fits:
         return f"it fits nowhere; {first.device} of {_called(first)} {first.needed}"
     if best is None:
         return f"no machine reaches the target; closest: {first.device} of {_called(first)}, {first.verdict}"
@@ -343,11 +320,11 @@ def _headline(fleet: Fleet) -> str:
 def _details(fleet: Fleet) -> list[str]:
     """What bounds a step on the first machine; what the target is compared with, and how many machines reach it."""
     details = []
-    if fleet.best is not None and (limit := LIMITS.get(fleet.best.cost.bounded_by or "")):
-        details.append(f"A {fleet.unit} there is bounded by {limit}.")
+    if fleet.best is not None and fleet.best.limit:
+        details.append(f"A {fleet.unit} there is bounded by {fleet.best.limit}.")
     if fleet.target is not None:
         what = f"one {fleet.unit}" if fleet.count is None else _of_how_many(fleet)
-        reach = sum(row.count for row in fleet.rows if row.reaches and row.fits)
+        reach = sum(row.count for row in fleet.rows if row.reaches and row.cost.fits)
         machines = f"{reach:,} of {sum(row.count for row in fleet.rows):,} machines reach it"
         details.append(f"Target: {format_duration(fleet.target)} for {what}; {machines}.")
     return details
@@ -366,7 +343,8 @@ def _columns(fleet: Fleet, shown: Sequence[FleetRow]) -> tuple[list[str], list[l
         if priced:
             line.append(_money(fleet, row))
         if power:
-            line.append("-" if row.joules is None else format_joules(row.joules * _many(fleet)))
+            joules = row.cost.joules
+            line.append("-" if joules is None else format_joules(joules * _many(fleet)))
         cells.append([*line, row.verdict])
     return heads, cells
 
@@ -381,101 +359,3 @@ def _remarks(fleet: Fleet, shown: Sequence[FleetRow]) -> list[str]:
     if power:
         remarks.append("Energy (~) is an estimate from data sheets and predicted use, not a measurement.")
     return remarks
-
-
-def _plot(fleet: Fleet, rows: Sequence[FleetRow]) -> str:
-    """Time against money on log scales, as SVG, without machines that have no price."""
-    shown = [row for row in rows if row.dollars is not None]
-    many = _many(fleet)
-    unit, scale = axis_unit(many * sorted(row.seconds for row in shown)[len(shown) // 2])
-    values: list[dict[str, Any]] = []
-    for number, row in enumerate(shown):
-        low, high = row.between
-        values.append(
-            {
-                "seconds": many * row.seconds / scale,
-                "low": many * low / scale,
-                "high": many * high / scale,
-                "dollars": many * (row.dollars or 0.0),
-                "pareto": row.pareto,
-                "label": row.machine if row.pareto or number < _LABELLED else "",
-                "numbers": kind(row.cost),
-                "what": f"{row.device} of {row.machine}: {format_duration(many * row.seconds)}, {_money(fleet, row)}",
-            }
-        )
-    ends = [value[end] for value in values for end in ("low", "high")]
-    x = {
-        "field": "seconds",
-        "type": "quantitative",
-        "title": f"time, {unit}",
-        "axis": {"tickCount": 6},
-        "scale": _log(ends),
-    }
-    y = {
-        "field": "dollars",
-        "type": "quantitative",
-        "title": "money, dollars",
-        "axis": {"tickCount": 5, "format": "$~g"},
-        "scale": _log([value["dollars"] for value in values]),
-    }
-    used = [name for name in _COLOURS if any(value["numbers"] == name for value in values)]
-    colour = {
-        "field": "numbers",
-        "type": "nominal",
-        "sort": None,
-        "scale": {"domain": used, "range": [_COLOURS[name] for name in used]},
-    }
-    return svg(
-        {
-            "data": {"values": values},
-            "height": 380,
-            "encoding": {"x": x, "y": y},
-            "layer": [
-                {
-                    "transform": [{"filter": "datum.pareto"}],
-                    "encoding": {"order": {"field": "seconds"}},
-                    "mark": {"type": "line", "color": "var(--quiet)", "strokeDash": [5, 4]},
-                },
-                {
-                    "mark": {"type": "rule", "opacity": 0.45},
-                    "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": colour},
-                },
-                {
-                    "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-                    "encoding": {"color": colour, "description": {"field": "what"}},
-                },
-                {
-                    "mark": {
-                        "type": "text",
-                        "align": "left",
-                        "dx": 7,
-                        "dy": -8,
-                        "fontSize": 11,
-                        "fill": "currentColor",
-                    },
-                    "encoding": {"text": {"field": "label"}},
-                },
-            ],
-        },
-        "Time against money by machine",
-    )
-
-
-def _log(values: Sequence[float]) -> dict[str, Any]:
-    """A log scale with some room at both ends, where names stand."""
-    return {"type": "log", "nice": False, "domain": [min(values) / 1.15, max(values) * 1.3]}
-
-
-def _gres_type(gpu: str) -> str:
-    """What sites usually call a GPU: ``t4`` for a Tesla T4, ``rtx_4090`` for an NVIDIA GeForce RTX 4090; "" of none."""
-    return re.sub(r"[^a-z0-9]+", "_", _short_gpu(gpu).lower()).strip("_")
-
-
-def _what(fleet: Fleet) -> str:
-    name = str(printable(fleet.workload.get("target", "model")))
-    return name if fleet.count is None else f"{_of_how_many(fleet)} of {name}"
-
-
-def _label(text: str, longest: int) -> str:
-    """Text as the name or the value of a label may be."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:longest].strip("-_.") or "model"

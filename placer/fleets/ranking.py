@@ -15,21 +15,19 @@ from placer.decision import (
     Candidate,
     Candidates,
     Objective,
-    Point,
     Question,
     Traced,
     answer,
     decide,
-    lines_of_reasons,
     pareto,
     trace_parts,
     trade,
 )
-from placer.errors import PlacerError, ProfileError
-from placer.fleets.answer import LIMITS, Fleet, FleetRow
+from placer.errors import PlacerError
+from placer.fleets.answer import Fleet, FleetRow
 from placer.fleets.machine import Machine, machine_named
 from placer.pricing import Cost
-from placer.profile import default_threads
+from placer.profile import Profile, default_threads
 from placer.units import format_ratio
 from placer.workload import Job, Workload, check_choice, make_workload
 
@@ -93,9 +91,9 @@ def traced(work: Workload | Job | Traced) -> Traced:
 def rank(
     work: Workload | Job | Traced, machines: Sequence[Machine], *, objective: str = "time", target: float | None = None
 ) -> Fleet:
-    """``fleet`` of work that was traced, or can be. Machines of one kind are priced once.
+    """``fleet`` of work that was traced, or can be. A device that several machines share is priced once.
 
-    A machine whose profile cannot price it is left out, with a note.
+    What a profile cannot price, and what cannot run the work, is left out, with a note.
 
     Raises:
         ValueError, TypeError: no machine, or a wrong argument. Nothing is traced before.
@@ -113,21 +111,25 @@ def rank(
     alike: dict[Hashable, list[Machine]] = {}
     for machine in machines:
         alike.setdefault((machine.kind, machine.price), []).append(machine)
-    on = steps.obstacles.on
-    lacking = {name: why for one in machines for name, _ in one.sources if (why := on(name, here=False)) is not None}
     rows: dict[Hashable, FleetRow] = {}
     left_out: dict[str, list[str]] = {}
-    priced: dict[tuple[str, int], Cost] = {}  # by device and profile: machines share CPUs
+    priced: dict[tuple[str, int], Cost | str] = {}  # by device and profile
     for kind, members in alike.items():
-        try:
-            costs = _costs(steps, members[0], priced, lacking)
-        except ProfileError as error:
-            left_out.setdefault(str(error), []).extend(machine.name for machine in members)
-        else:
+        costs: dict[str, Cost] = {}
+        for device, profile in members[0].sources:
+            key = device, id(profile)
+            if key not in priced:
+                priced[key] = _cost(steps, device, profile)
+            cost = priced[key]
+            if isinstance(cost, str):
+                left_out.setdefault(cost, []).extend(f"{device} of {machine.name}" for machine in members)
+            else:
+                costs[device] = replace(cost, dollars_per_hour=members[0].price)
+        if costs:
             best = _best_device(costs, steps.repeats, objective, target)
             reaches = None if target is None else costs[best].seconds <= target
             rows[kind] = FleetRow(costs[best], machine="", count=1, devices=costs, reaches=reaches)
-    notes = tuple(f"{', '.join(names)} left out: {why}" for why, names in left_out.items()) + lines_of_reasons(lacking)
+    notes = tuple(f"{', '.join(names)} left out: {why}" for why, names in left_out.items())
     if not rows:
         raise PlacerError(f"no machine could be priced: {'; '.join(notes)}")
     in_order = [
@@ -139,22 +141,15 @@ def rank(
     return Fleet(tuple(in_order), steps.facts, objective, target, unit, steps.repeats, notes)
 
 
-def _costs(
-    steps: Traced, machine: Machine, priced: dict[tuple[str, int], Cost], lacking: Mapping[str, str]
-) -> dict[str, Cost]:
-    """The step or the job on each device of a machine but those ``lacking`` something. Raises ProfileError."""
-    costs: dict[str, Cost] = {}
-    for device, profile in machine.sources:
-        if device in lacking:
-            continue
-        key = device, id(profile)
-        if key not in priced:
-            candidate = Candidate(device, device, profile, default_threads(profile))
-            priced[key] = answer(Question(steps, Candidates((candidate,), profile))).costs[device]
-        costs[device] = replace(priced[key], dollars_per_hour=machine.price)
-    if not costs:
-        raise ProfileError("no device there can run it")
-    return costs
+def _cost(steps: Traced, device: str, profile: Profile) -> Cost | str:
+    """What the step or the job takes on a device of a profile; else why it cannot be priced or run there."""
+    if (obstacle := steps.obstacles.on(device, here=False)) is not None:
+        return obstacle
+    candidate = Candidate(device, device, profile, default_threads(profile))
+    try:
+        return answer(Question(steps, Candidates((candidate,), profile))).costs[device]
+    except PlacerError as error:
+        return str(error)
 
 
 def _best_device(costs: Mapping[str, Cost], count: int | None, objective: str, target: float | None) -> str:
@@ -168,24 +163,20 @@ def _best_device(costs: Mapping[str, Cost], count: int | None, objective: str, t
 
 def ranked(rows: Mapping[Hashable, FleetRow], objective: str, target: float | None) -> dict[Hashable, FleetRow]:
     """The rows in order: where it fits, where it reaches the target (cheapest first), and by what is minimized."""
-    order = sorted(rows, key=lambda name: _place(rows[name], objective))
+    order = sorted(rows, key=lambda kind: _place(rows[kind], objective))
     first = rows[order[0]]
     if objective == "time" and target is None and first.dollars is not None:
         # The cheapest of those whose times are the same, as far as predictions tell.
-        alike = [name for name in order if rows[name].fits == first.fits]
-        near = [name for name in alike if rows[name].seconds <= (1.0 + SAME) * first.seconds]
-        cheapest = min(near, key=lambda name: _or_infinity(rows[name].dollars))
-        order = [cheapest, *(name for name in order if name != cheapest)]
-    best = rows[order[0]]
-    points = {n: Point(str(i), *_amounts(rows[n], objective)) for i, n in enumerate(order) if rows[n].fits}
-    front = pareto(list(points.values()))
-    verdicts = {name: _verdict(rows[name], best, objective, target) for name in order}
-    return {n: replace(rows[n], verdict=verdicts[n], pareto=points.get(n) in front) for n in order}
-
-
-def _amounts(row: FleetRow, objective: str) -> tuple[float, float | None, float | None]:
-    """Its seconds and dollars, and its joules where they count."""
-    return row.seconds, row.dollars, row.joules if objective == "energy" else None
+        alike = [kind for kind in order if rows[kind].cost.fits == first.cost.fits]
+        near = [kind for kind in alike if rows[kind].seconds <= (1.0 + SAME) * first.seconds]
+        cheapest = min(near, key=lambda kind: _or_infinity(rows[kind].dollars))
+        order = [cheapest, *(kind for kind in order if kind != cheapest)]
+    best, energy = rows[order[0]], objective == "energy"
+    front = pareto({kind: rows[kind].cost for kind in order if rows[kind].cost.fits}, energy=energy)
+    return {
+        kind: replace(rows[kind], verdict=_verdict(rows[kind], best, objective, target), pareto=kind in front)
+        for kind in order
+    }
 
 
 def _aim(row: FleetRow, objective: str) -> str:
@@ -197,11 +188,11 @@ def _aim(row: FleetRow, objective: str) -> str:
 
 def _amount(row: FleetRow, objective: str) -> float | None:
     """What is compared of a row."""
-    return {"time": row.seconds, "cost": row.dollars, "energy": row.joules}[_aim(row, objective)]
+    return {"time": row.seconds, "cost": row.dollars, "energy": row.cost.joules}[_aim(row, objective)]
 
 
 def _place(row: FleetRow, objective: str) -> tuple[bool, bool, float, float]:
-    return not row.fits, row.reaches is False, _or_infinity(_amount(row, objective)), row.seconds
+    return not row.cost.fits, row.reaches is False, _or_infinity(_amount(row, objective)), row.seconds
 
 
 def _or_infinity(amount: float | None) -> float:
@@ -209,15 +200,13 @@ def _or_infinity(amount: float | None) -> float:
 
 
 def _verdict(row: FleetRow, best: FleetRow, objective: str, target: float | None) -> str:
-    if not row.fits:
+    if not row.cost.fits:
         return f"does not fit: {row.needed}"
     if row.reaches is False and target is not None:
-        limit = LIMITS.get(row.cost.bounded_by or "", "")
-        by = f", bounded by {limit}" if limit else ""
+        by = f", bounded by {row.limit}" if row.limit else ""
         return f"{format_ratio(row.seconds / target)} the target{by}"
     if row is not best:
-        point, best_point = Point("", *_amounts(row, objective)), Point("", *_amounts(best, objective))
-        return trade(point, best_point) or ABOUT_THE_SAME
+        return trade(row.cost, best.cost, energy=objective == "energy") or ABOUT_THE_SAME
     aim, amount_is_known = _aim(row, objective), _amount(row, objective) is not None
     if target is not None:
         return f"{_BEST[aim]} that reaches the target" if amount_is_known else "reaches the target"

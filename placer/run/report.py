@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from placer import machine
-from placer.decision import StepIdentity, StepTime, recorded, traced_step
+from placer.api import explained
+from placer.decision import StepIdentity, StepTime, ask, recorded, traced_step
 from placer.errors import PlacerError, first_line
 from placer.explanation import Explanation, headings, legend, new_table, plain, render_text, styled, sureness
 from placer.pricing import Cost
 from placer.printable import printable
 from placer.profile import Profile
-from placer.question import ask, explained
 from placer.run.watcher import WatchedModel
 from placer.tracing import Trace
 from placer.units import format_seconds
@@ -89,8 +89,7 @@ def _record(answer: Answer, identity: StepIdentity, profile: Profile) -> None:
     if row is None or len(steps) < recorded.LEAST_STEPS or watched.recorded_steps == watched.steps:
         return
     watched.recorded_steps = watched.steps  # a notebook may ask again before it goes on
-    cuts = quantiles(steps, n=20, method="inclusive")
-    recorded.record(identity, row, profile, StepTime(median(steps), cuts[0], cuts[-1], len(steps)))
+    recorded.record(identity, row, profile, StepTime.of(steps))
 
 
 def _shapes(trace: Trace) -> tuple[Tensor, ...]:

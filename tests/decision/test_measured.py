@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -67,24 +69,14 @@ def test_a_race_leaves_the_model_and_all_generators_as_they_were(mode: str) -> N
     torch.testing.assert_close(everything(model, optimizer), before, rtol=0, atol=0)
 
 
-def test_devices_are_timed_in_turns_until_the_limit() -> None:
-    ticks = iter(range(100_000))  # every clock reading is one second after the one before
-
-    def clock() -> int:
-        return next(ticks)
-
-    net = nn.Linear(4, 2)
-    results = race(make_workload(net, (3, 4)), ("cpu", "cpu:0"), limit_seconds=1e9, clock=clock)
+def test_devices_are_timed_in_turns_until_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = itertools.count()  # every reading of the clock is one second after the one before
+    monkeypatch.setattr(measured, "time", SimpleNamespace(perf_counter=readings.__next__))
+    workload = make_workload(nn.Linear(4, 2), (3, 4))
+    results = race(workload, ("cpu", "cpu:0"))
     assert [result.step_seconds for result in results.values()] == [1, 1]
-    steps: list[int] = []
-
-    class Slow(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            steps.append(1)
-            return x
-
-    race(make_workload(Slow(), (1,), mode="infer"), ("cpu",), limit_seconds=0.5, clock=clock)
-    assert len(steps) == 2  # one untimed, one timed: the least that gives a number
+    monkeypatch.setattr(measured, "LIMIT", 0.5)
+    assert [result.timed for result in race(workload, ("cpu", "cpu:0")).values()] == [1, 1]  # the least that counts
 
 
 def test_a_step_is_what_the_trace_differentiates() -> None:
@@ -199,17 +191,7 @@ def test_a_device_that_is_clearly_slower_is_not_raced(
     assert with_measured(table_of(*once, repeats=1000), workload, "unsure").predicted is None
 
 
-def test_what_was_raced_is_remembered(
-    table_of: TableOf, make_prediction: Make, workload: Workload, raced: list[tuple[str, ...]]
-) -> None:
-    table = table_of(make_prediction("cpu", 1.0), make_prediction("cuda", 1.1))
-    with_measured(table, workload, "always")
-    for entry, device, seconds, predicted in zip(history.last(2), ("cpu", "cuda"), (2.0, 1.0), (1.0, 1.1), strict=True):
-        assert (entry["kind"], entry["workload"], entry["network"], entry["batch"]) == ("steps", "key", "network", 3)
-        assert (entry["device"], entry["step_seconds"], entry["priced_seconds"]) == (device, seconds, predicted)
-
-
-def test_a_race_decides_and_says_so(
+def test_a_race_decides_says_so_and_is_remembered(
     table_of: TableOf, make_prediction: Make, workload: Workload, raced: list[tuple[str, ...]]
 ) -> None:
     threads = torch.get_num_threads()
@@ -220,6 +202,9 @@ def test_a_race_decides_and_says_so(
     assert {name: p.step_seconds for name, p in after.costs.items()} == {"cpu": 2.0, "cuda": 1.0}
     assert "were measured on this machine" in after.parts[0].notes[0]
     assert (raced[0][2], torch.get_num_threads()) == ("2", threads)  # it ran with those the CPU's prediction is for
+    for entry, device, seconds, predicted in zip(history.last(2), ("cpu", "cuda"), (2.0, 1.0), (1.0, 1.1), strict=True):
+        assert (entry["kind"], entry["workload"], entry["network"], entry["batch"]) == ("steps", "key", "network", 3)
+        assert (entry["device"], entry["step_seconds"], entry["priced_seconds"]) == (device, seconds, predicted)
 
 
 def in_place() -> nn.Module:

@@ -45,7 +45,7 @@ def test_here_the_cpu_runs_with_the_threads_of_the_process(handmade_profile: Pro
     ("times", "chosen", "said"),
     [
         ((1e-9, 1e-3), 3, ", with 3 threads: with 2 a step would take "),
-        ((1e-3, 1e-9), 2, ", with 2 threads: the best of 2 and 3"),
+        ((1e-3, 1e-9), 2, ", with 2 threads as now"),
     ],
 )
 def test_numbers_of_threads_are_compared_where_that_is_asked_for(
@@ -124,12 +124,12 @@ def test_steps_of_other_layouts_or_other_ops_on_the_accelerator_have_another_key
 
 def test_times_and_their_intervals_add_up(make_prediction: Make) -> None:
     short, long = make_prediction(step=1e-3), make_prediction(step=5e-3, coverage=0.4, provenance="published")
-    found = total([(10, short), (2.5, long)], repeats=4)
+    found = total([(10, short), (2.5, long)])
     assert found.step_seconds == pytest.approx(0.0225)
     assert (found.low, found.high) == pytest.approx((0.0225 / 1.2, 0.0225 * 1.2))
     assert sum(found.components.values()) == pytest.approx(found.step_seconds)
     assert found.coverage == pytest.approx((0.01 + 0.4 * 0.0125) / 0.0225)
-    assert (found.provenance, found.total_seconds) == ("published", pytest.approx(4 * 0.0225))
+    assert (found.provenance, found.total_seconds) == ("published", None)
 
 
 def test_what_is_paid_once_is_paid_once(make_prediction: Make) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import chromium
 import pytest
 from torch import nn
 
@@ -178,29 +176,14 @@ def test_traced_work_is_compared_again_without_a_trace(host: Profile, monkeypatc
     assert rank(work, [Machine("x", host)]).rows == first.rows
 
 
-def test_the_page_holds_the_table_and_a_plot_of_time_against_money(fleet: Fleet) -> None:
+def test_the_page_holds_the_table(fleet: Fleet) -> None:
     pytest.importorskip("jinja2")
     pytest.importorskip("vl_convert")
     page = fleet.to_html()
-    assert page.count("<svg") == 1
-    assert "Time and money of 10,000 steps" in page
     assert all(f"{row.machine}" in page for row in fleet.rows)
     assert page.count('scope="row"') == len(fleet.rows)
     assert not re.findall(r'(?:src|href)="[^#]', page)
     assert "://" not in page
-
-
-@pytest.mark.skipif(chromium.PROGRAM is None, reason="there is no chromium")
-def test_the_page_opens_without_a_problem(fleet: Fleet, tmp_path: Path) -> None:
-    pytest.importorskip("jinja2")
-    pytest.importorskip("vl_convert")
-    file = tmp_path / "fleet.html"
-    file.write_text(fleet.to_html(), encoding="utf-8")
-    with chromium.browser(tmp_path / "browser") as page:
-        page.open(file)
-        assert page.evaluate("document.querySelectorAll('svg [aria-roledescription=point]').length") == 3
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        assert page.problems == []
 
 
 #: Kubernetes, "Labels and Selectors": a prefix that is a DNS subdomain, then a name of at most 63 characters that
