@@ -169,7 +169,8 @@ def beside_one_step(pairs: Iterable[tuple[Cell, Cell]], age: float | None) -> li
         if not (cell.predicted and cell.low and cell.high and timed.predicted and timed.measured):
             continue
         weight = recorded.counts(cell.predicted, timed.predicted, age)
-        time = recorded.Offset(timed.measured / timed.predicted, weight).moved(cell.predicted, cell.low, cell.high)
+        ratio = timed.measured / timed.predicted
+        time = recorded.moved(cell.predicted, cell.low, cell.high, ratio=ratio, weight=weight)
         moved.append(replace(cell, predicted=time.step_seconds, low=time.low, high=time.high))
     return moved
 
