@@ -226,9 +226,9 @@ def _of(work: Work, what: str, framework: Mapping[str, float], otherwise: float)
 #: other op, a recurrent op and its gradient and each kernel of either, an optimizer's step and each op of it on each
 #: tensor. Fitted to whole steps of the records of NVIDIA GPUs whose device waited for the host, without their copies:
 #: 263 of the three calibrations, and 560 cells. On a record and on networks that they are not fitted to, steps are 16,
-#: 16 and 15 % off in the median (``python -m placer.calibration.lab.validators.host_costs calibration/records/nvidia-*``,
-#: which prints all of this). A cost holds what goes along with its name: a part of what a product takes is in the
-#: Python calls of the layers around it.
+#: 16 and 15 % off in the median (``python -m placer.calibration.lab.validators.host_costs RECORD...`` prints all of
+#: this). A cost holds what goes along with its name: a part of what a product takes is in the Python calls of the
+#: layers around it.
 COSTS: Mapping[str, float] = {
     "step": 10.3e-6, "python_call": 1.77e-6, "training_step": 265e-6, "autograd_node": 6.15e-6, "view": 8.84e-6,
     "matmul": 4.46e-6, "elementwise": 13.6e-6, "normalization": 13.1e-6, "attention": 24.4e-6, "convolution": 33.3e-6,
