@@ -40,17 +40,10 @@ def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(
         "cells_on_device",
         "cells_on_cpu",
         "cells_in_bfloat16",
-        "recorded_steps",
         "second_visit",
-        "single_ops",
         "third_visit",
-        "choose_cost",
     ]
     assert [line["error"] for line in log if "error" in line] == []
-
-    timed = {line["of"]["op"]: line for line in read(folder / "single_ops.jsonl") if "error" not in line}
-    assert {"sorting", "rows"} <= set(timed)
-    assert all(line["isolated"] > 0.0 for line in timed.values() if line["of"]["what"] == "seconds")
 
     assert not list(folder.glob("profile*"))  # a record keeps what was observed
     monkeypatch.setenv("PLACER_HOME", str(tmp_path / "home"))
@@ -71,7 +64,5 @@ def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(
     assert all(cell.measured for cell in cells)
     assert {len(cell.visits) for cell in cells} == {3}
     assert all(cell.predicted for cell in cells if cell.device == "sim")
-    steps = {line["of"]["network"]: line for line in read(folder / "steps.jsonl")}
-    assert all(line["launches"] and not line["lost"] for line in steps.values())
     assert "sim" in done.stdout  # the tables of the replay
     assert "Prediction error by device" in done.stdout

@@ -2,8 +2,7 @@
 
 Every part runs in a process of its own with a time of its own, the most valuable first, and writes what it finds as it
 goes. So a part that fails, hangs or breaks the device costs its own results only, and a second run goes on where the
-first one stopped. Each cell is visited three times, minutes apart. The recorder makes every later launch slower, in the
-process that has used it.
+first one stopped. Each cell is visited three times, minutes apart.
 """
 
 from __future__ import annotations
@@ -14,37 +13,26 @@ import json
 import platform
 import re
 import signal
-import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
-from typing import Any
 
 import torch
 
 import placer
 from placer import machine, profile
 from placer.calibration.lab.suite import accelerator_entries, entries
-from placer.calibration.measuring import recording
-from placer.calibration.measuring.clocks import WARM, keep_busy
-from placer.calibration.measuring.faults import HungError, cause, check, release, run_limited, synchronizer, time_limit
-from placer.calibration.measuring.journal import Journal, KernelsLostError
-from placer.calibration.measuring.step import Step, make_optimizer
-from placer.calibration.measuring.timing import Timer
-from placer.calibration.measuring.typical_ops import Shape, scaled, typical_ops
+from placer.calibration.measuring.faults import HungError, run_limited
+from placer.calibration.measuring.journal import Journal
 from placer.calibration.probing import Target
 from placer.calibration.progress import Progress
 from placer.calibration.runner import measure_all
 from placer.calibration.suite import Entry
-from placer.calibration.validation.cells import build_model, cell_workload, cells_of
 from placer.calibration.validation.recorded import JOURNAL, MEASUREMENTS, PACKED, fitted, own_fit, pack
 from placer.calibration.validation.run import validate
 from placer.errors import CalibrationError
-from placer.nest import tensors
-from placer.placement import synchronize
 from placer.profile import Profile
 
 #: Something to time or to record.
@@ -59,13 +47,6 @@ PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "nvidia-ml-py", "transfor
 ON_DEVICE, ON_CPU, SLACK = 0.68, 0.09, 0.08
 #: The CPU's share of the time of a second or third visit.
 CPU_SHARE = 0.25
-#: Seconds that one op is timed, at most so many times; and after which it is given up.
-BUDGET, MOST, LIMIT = 0.06, 20, 15.0
-#: Share of the free memory that operands may take; the rest is for results and workspaces.
-MEMORY_SHARE = 0.2
-#: Factors of the shapes of typical ops: a GPU is full with the larger ones.
-TIMES = (1, 4)
-
 #: Times the first touch of an accelerator, then asks what torch knows of it.
 CONTEXT = """
 import json, sys, time, torch
@@ -105,43 +86,6 @@ class Job:
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
-
-
-class Lines:
-    """Results in a file, a line of JSON each, only appended to; what was asked stands under ``of``.
-
-    A question that has an answer there counts as known; one that has an error does not.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if path.exists() and (content := path.read_bytes()) and not content.endswith(b"\n"):
-            path.write_bytes(content + b"\n")  # the next line must not be joined to one that was cut short
-        self._known = {json.dumps(line["of"], sort_keys=True) for line in read(path) if "error" not in line}
-
-    def __contains__(self, question: Mapping[str, object]) -> bool:
-        return json.dumps(question, sort_keys=True) in self._known
-
-    def add(self, question: Mapping[str, object], **found: Any) -> None:
-        """Append what was found, or the ``error``."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"of": question, **found}) + "\n")
-        if "error" not in found:
-            self._known.add(json.dumps(question, sort_keys=True))
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    """The sound lines of a file, none if there is no file; a line that was cut short is left out."""
-    found = []
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(line, dict) and isinstance(line.get("of"), dict):
-            found.append(line)
-    return found
 
 
 def environment(job: Job) -> None:
@@ -251,132 +195,10 @@ def own_profile(job: Job) -> Profile:
     return profile.load(profile.shipped()[0]) if known is None else known
 
 
-def recorded_steps(job: Job) -> None:
-    """The ops of one step of each network, with their kernels: ``steps.jsonl``."""
-    lines = Lines(job.folder / "steps.jsonl")
-    for entry in job.networks([*entries("reference"), *entries("quick"), *entries("full"), *accelerator_entries()]):
-        if not job.left:
-            break
-        cells = cells_of(entry, [(job.device, torch.get_num_threads())])
-        cell = max(cells, key=lambda c: (c.mode == "train", c.batch))
-        question = {"network": entry.name, "batch": cell.batch, "mode": cell.mode, "device": job.device}
-        if question in lines:
-            continue
-        try:
-            model = build_model(entry).to(job.device)
-            optimizer = make_optimizer(model, entry.optimizer) if cell.mode == "train" else None
-            step = Step(cell_workload(entry, model, cell, entry.data or "host"), job.device, optimizer)
-            step.prepare()
-            if torch.device(job.device).type == "cuda":
-                keep_busy(job.device, WARM, time.perf_counter)
-            lines.add(question, **recorded(job.device, step))
-        except Exception as error:  # noqa: BLE001  one network that fails must not cost the others
-            lines.add(question, error=cause(error))
-        release(job.device)
-
-
-def recorded(device: str, call: Call) -> dict[str, Any]:
-    """The ops of a call, enough to replay it without the device; raises KernelsLostError where some are missing."""
-    for _ in range(2):
-        call()
-    timer = Timer(call, synchronizer(device))
-    run = min(reversed(recording.record(timer.seconds, 2, accelerated=True)), key=lambda run: run.lost)
-    if run.lost:
-        raise KernelsLostError(f"the recorder lost the kernels of {run.lost} of {run.launches} launches")
-    ops = [
-        [event.name, event.kernels, round(event.device_seconds * 1e6, 3), round((event.end - event.start) * 1e6, 3)]
-        for event in run.events
-    ]
-    return {
-        "seconds": run.seconds,
-        "kernels_shown": recording.kind_shown() == torch.device(device).type,
-        "launches": run.launches,
-        "lost": 0,
-        "fields": ["op", "kernels", "device_us", "host_us"],
-        "ops": ops,
-    }
-
-
-def single_ops(job: Job) -> None:
-    """A typical op of each kind, alone and queued, and its kernels: ``single_ops.jsonl``."""
-    # What calibration draws by itself (products, convolutions, sums of all sizes) is in its journal.
-    lines = Lines(job.folder / "single_ops.jsonl")
-    for what, look in (("seconds", timed), ("kernels", recorded)):
-        for times, (name, (function, smallest)) in product(TIMES, typical_ops().items()):
-            shapes = scaled(smallest, times)
-            question = {"op": name, "shapes": [list(shape) for shape in shapes], "what": what, "phase": "forward"}
-            if question in lines:
-                continue
-            if not job.left:
-                return
-            error = None
-            try:
-                with time_limit(LIMIT, name):
-                    for phase, call in phases(job.device, function, shapes):
-                        lines.add({**question, "phase": phase}, **look(job.device, call))
-            except Exception as raised:  # noqa: BLE001  a backend that refuses an op is a finding
-                error = cause(raised)
-            if error is not None:  # outside of the except clause, whose traceback holds the operands
-                release(job.device)
-                check(job.device)
-                lines.add(question, error=error)
-
-
-def timed(device: str, call: Call) -> dict[str, float]:
-    """Seconds of a call on an idle device, until it is issued, and behind others; it is run twice before."""
-
-    def seconds(calls: int) -> tuple[float, float]:
-        synchronize(device)
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        issued = time.perf_counter() - start
-        synchronize(device)
-        return (time.perf_counter() - start) / calls, issued / calls
-
-    call()
-    alone = [seconds(1)[0]]
-    end = time.perf_counter() + BUDGET
-    while len(alone) < MOST and time.perf_counter() < end:
-        alone.append(seconds(1)[0])
-    queued, issued = seconds(max(2, min(50, int(BUDGET / 2 / max(min(alone), 1e-5)))))
-    return {"isolated": statistics.median(alone), "issue": issued, "queued": queued}
-
-
-def phases(device: str, function: Callable[..., Any], shapes: Sequence[Shape]) -> Iterator[tuple[str, Call]]:
-    """The calls of one op: forward, and backward where something floating of its result has a gradient."""
-    needs = sum(4.0 * torch.Size(shape).numel() for shape in shapes)
-    free = machine.memory(device)[0]
-    if needs > MEMORY_SHARE * free:
-        raise MemoryError(f"needs {needs:.3g} bytes, {free:.3g} are free")
-    operands = [torch.randn(shape, device=device, requires_grad=True) for shape in shapes]
-    yield "forward", torch.no_grad()(lambda: function(*operands))
-    outputs = [t for t in tensors(function(*operands)) if t.requires_grad]
-    if outputs:
-        ones = [torch.ones_like(t) for t in outputs]
-        yield "backward", lambda: torch.autograd.grad(outputs, operands, ones, retain_graph=True, allow_unused=True)
-
-
-def choose_cost(job: Job) -> None:
-    """What a first and a repeated ``choose`` cost: ``choose_cost.json``."""
-    found: dict[str, dict[str, float]] = {}
-    known = own_profile(job)
-    for entry in job.networks(entries("quick")):
-        model, example, seconds = entry.build(), entry.example(entry.batches[0]), []
-        for _ in range(4):
-            start = time.perf_counter()
-            placer.choose(model, batch=example, mode="train", profile=known, move=False)
-            seconds.append(time.perf_counter() - start)
-        found[entry.name] = {"first_seconds": seconds[0], "repeated_seconds": statistics.median(seconds[1:])}
-        job.write("choose_cost.json", found)
-        if not job.left:
-            break
-
-
 #: The most valuable first, and the share of the time of each.
 PARTS: dict[Callable[[Job], None], float] = {
-    environment: 20.0, calibrating: 165.0, cells_on_device: 80.0, cells_on_cpu: 25.0, cells_in_bfloat16: 25.0,
-    recorded_steps: 30.0, second_visit: 50.0, single_ops: 35.0, third_visit: 50.0, choose_cost: 10.0,
+    environment: 20.0, calibrating: 165.0, cells_on_device: 100.0, cells_on_cpu: 30.0, cells_in_bfloat16: 30.0,
+    second_visit: 70.0, third_visit: 70.0,
 }  # fmt: skip
 
 
@@ -386,7 +208,7 @@ def run_parts(job: Job, parts: Mapping[Callable[[Job], None], float] = PARTS) ->
     Returns whether each ended in order; ``run.jsonl`` says how each ended.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
-    log, good, coming = Lines(job.folder / "run.jsonl"), True, list(parts)
+    good, coming = True, list(parts)
     while coming:
         whole = sum(parts[part] for part in coming)
         seconds = (job.left - STARTING * len(coming)) * parts[coming[0]] / whole
@@ -395,32 +217,22 @@ def run_parts(job: Job, parts: Mapping[Callable[[Job], None], float] = PARTS) ->
         begun = job.clock()
         error = run_part(part.__name__, job, seconds) if seconds > 0 else "no time was left"
         took = job.clock() - begun
-        if error is None:
-            log.add({"part": part.__name__}, seconds=took)
-        else:
+        ended: dict[str, object] = {"of": {"part": part.__name__}, "seconds": took}
+        if error is not None:
             job.say(f"{part.__name__} did not end in order: {error}")
-            log.add({"part": part.__name__}, error=f"after {took:.0f} s: {error}")
+            ended = {"of": {"part": part.__name__}, "error": f"after {took:.0f} s: {error}"}
             good = False
+        with (job.folder / "run.jsonl").open("a", encoding="utf-8") as log:
+            log.write(json.dumps(ended) + "\n")
     return good
 
 
 def run_part(name: str, job: Job, seconds: float) -> str | None:
     """Run one part in a process of its own; None where it ended in order, else what went wrong."""
-    command = [
-        sys.executable,
-        "-W",
-        "default",
-        __file__,
-        "--part",
-        name,
-        "--folder",
-        str(job.folder),
-        "--device",
-        job.device,
-        "--seconds",
-        f"{seconds:.2f}",
-        *(text for network in job.only for text in ("--only", network)),
-    ]
+    command = [sys.executable, "-W", "default", __file__, "--part", name, "--folder", str(job.folder)]
+    command += ["--device", job.device, "--seconds", f"{seconds:.2f}"]
+    for network in job.only:
+        command += ["--only", network]
     limit = min(STARTING + seconds + GRACE, job.left)
     try:
         run_limited(command, seconds=limit, log=job.folder / f"{name}.log")

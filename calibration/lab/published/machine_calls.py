@@ -241,53 +241,26 @@ def _shuffle(row: MachineOp) -> Call:
     return partial(torch.channel_shuffle, groups=row.shapes["groups"]), (make(row.shapes["in"][0]),)
 
 
+_INDEXED = ("index", "index_put_", "gather", "index_select", "index_add_", "scatter_reduce")
+_PLAIN_LAYERS = (
+    "binary_cross_entropy", "leaky_relu", "selu", "softplus", "gelu", "hardshrink", "hardsigmoid", "hardswish",
+)  # fmt: skip
 _BUILDERS: Mapping[str, Callable[[MachineOp], Call]] = {
-    "where": _where,
-    "arange": _arange,
-    "to": _to,
-    "matmul": _product,
-    "cat": _sequence,
-    "stack": _sequence,
-    "sum": _sum,
-    "diag": _diag,
-    "embedding": _embedding,
-    "embedding_bag": _embedding_bag,
-    "linear": _linear,
-    "prelu": _prelu,
-    "scaled_dot_product_attention": _attention,
-    "interpolate": _interpolate,
-    "channel_shuffle": _shuffle,
-    "split": _function("split", "split_size_or_sections=split_size"),
-    "chunk": _function("chunk", "chunks"),
-    "unique": _function("unique"),
-    "clamp": _function("clamp", min=-1.0, max=1.0),
-    "fill_": _function("fill_", home=Tensor, value=1),
+    "where": _where, "arange": _arange, "to": _to, "matmul": _product, "cat": _sequence, "stack": _sequence,
+    "sum": _sum, "diag": _diag, "embedding": _embedding, "embedding_bag": _embedding_bag, "linear": _linear,
+    "prelu": _prelu, "scaled_dot_product_attention": _attention, "interpolate": _interpolate,
+    "channel_shuffle": _shuffle, "split": _function("split", "split_size_or_sections=split_size"),
+    "chunk": _function("chunk", "chunks"), "unique": _function("unique"),
+    "clamp": _function("clamp", min=-1.0, max=1.0), "fill_": _function("fill_", home=Tensor, value=1),
     **{name: _function(name, nan=1.0) for name in ("nan_to_num", "nan_to_num_")},
-    **dict.fromkeys(("index", "index_put_", "gather", "index_select", "index_add_", "scatter_reduce"), _indexed),
+    **dict.fromkeys(_INDEXED, _indexed),
     **dict.fromkeys(("batch_norm", "layer_norm", "group_norm", "instance_norm"), _norm),
     **{f"conv{how}{n}d": _convolution for how in ("", "_transpose") for n in (1, 2, 3)},
     **{name: _function(name, "dim") for name in ("argmax", "softmax", "log_softmax", "sort", "argsort")},
-    **{
-        name: _layer(name)
-        for name in (
-            "binary_cross_entropy",
-            "leaky_relu",
-            "selu",
-            "softplus",
-            "gelu",
-            "hardshrink",
-            "hardsigmoid",
-            "hardswish",
-        )
-    },
-    **{
-        f"{kind}_pool{n}d": _layer(f"{kind}_pool{n}d", "kernel_size=kernel", "stride")
-        for kind in ("max", "avg")
-        for n in (1, 2, 3)
-    },
+    **{name: _layer(name) for name in _PLAIN_LAYERS},
+    **{f"max_pool{n}d": _layer(f"max_pool{n}d", "kernel_size=kernel", "stride") for n in (1, 2, 3)},
+    **{f"avg_pool{n}d": _layer(f"avg_pool{n}d", "kernel_size=kernel", "stride") for n in (1, 2, 3)},
     **{f"adaptive_max_pool{n}d": _layer(f"adaptive_max_pool{n}d", "output_size") for n in (2, 3)},
-    **{
-        f"fractional_max_pool{n}d": _layer(f"fractional_max_pool{n}d", "kernel_size=kernel", "output_size")
-        for n in (2, 3)
-    },
-}
+    **{f"fractional_max_pool{n}d": _layer(f"fractional_max_pool{n}d", "kernel_size=kernel", "output_size")
+       for n in (2, 3)},
+}  # fmt: skip

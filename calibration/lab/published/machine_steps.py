@@ -1,23 +1,19 @@
-"""Published times of whole steps on CPUs of many cores and Apple's chips: each row's network and machine.
+"""Which network each published row of a whole step is.
 
-Most are eager forward passes of inductor's CPU dashboards. Rows of networks that the installed packages do not build,
-of steps whose time is another thing (a data loader's, a compiled step's), and of GPUs elsewhere say so.
+Rows of networks that the installed packages do not build, of steps whose time is another thing (a data loader's, a
+compiled step's), and of GPUs elsewhere say so.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from placer.calibration.lab.published.machines import number, read_table
+from placer.calibration.lab.published.machines import MachineStep
 from placer.calibration.lab.published.table import PublishedStep
 from placer.errors import TraceError
 
-#: Cores of a socket of CPUs whose rows say "all of a socket".
-_SOCKETS = {"8488C": 48}
 #: Images of torchvision's networks where a row does not say; timm knows its own.
 _IMAGE = (3, 224, 224)
 #: Sizes of images of timm's networks that its names do not tell.
@@ -50,64 +46,6 @@ _LANGUAGE: Mapping[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class MachineStep:
-    """One published time of a whole step, in milliseconds, as the table has it.
-
-    ``device`` is "cpu", "mps" or "cuda"; ``machine`` the CPU, or the accelerator. ``threads`` is 0 where not known.
-    """
-
-    source: str
-    date: str
-    device: str
-    machine: str
-    host: str
-    cores: int
-    threads: int
-    network: str
-    batch: int
-    input: str
-    mode: str
-    dtype: str
-    seconds: float
-    compiled: bool
-    notes: str
-
-
-def read_machine_steps(folder: Path) -> list[MachineStep]:
-    """All rows of the table of steps. Raises PlacerError where it is not in ``folder``."""
-    return [_row(row) for row in read_table(folder / "steps.csv.gz")]
-
-
-def _row(row: Mapping[str, str]) -> MachineStep:
-    gpu, cpu = row["gpu"], row["cpu"].partition(" (")[0]
-    socket = next((cores for name, cores in _SOCKETS.items() if name in cpu), 0)
-    threads = number(row["threads"]) or socket
-    return MachineStep(
-        source=row["source"],
-        date=row["date"][:7],
-        device="cpu" if not gpu else "mps" if "MPS" in gpu else "cuda",
-        machine=gpu.replace(" GPU", "").replace(" (MPS)", "") or cpu,
-        host=cpu,
-        cores=_gpu_cores(gpu) if gpu else number(row["cores"]) or socket,
-        threads=threads,
-        network=row["network"],
-        batch=number(row["batch"]),
-        input=row["input"],
-        mode=row["mode"],
-        dtype=row["dtype"],
-        seconds=float(row["step_ms"]) * 1e-3,
-        compiled=row["compiled"] == "yes",
-        notes=row["notes"],
-    )
-
-
-def _gpu_cores(gpu: str) -> int:
-    """Of an Apple's, where its name tells them; else 0."""
-    told = re.search(r"(\d+)-core", gpu)
-    return int(told[1]) if told else 0
-
-
 def network_of(row: MachineStep) -> PublishedStep:
     """What builds a row's step. Raises TraceError where it cannot be built, or is not to be used."""
     if row.device == "cuda" or not row.host:
@@ -121,11 +59,11 @@ def network_of(row: MachineStep) -> PublishedStep:
     if "forward" not in row.mode:
         raise TraceError("a step whose loss and optimizer are not stated")
     builder, arguments, inputs = _built(row)
+    nothing = dict.fromkeys(("gpu", "family", "optimizer", "loss", "gradients", "torch"), "")
     return PublishedStep(
+        **nothing,
         source=row.source,
-        gpu="",
         network=row.network,
-        family="",
         builder=builder,
         arguments=arguments,
         inputs=inputs,
@@ -134,11 +72,7 @@ def network_of(row: MachineStep) -> PublishedStep:
         conv_tf32=False,
         channels_last=False,
         mode="train" if "backward" in row.mode else "infer",
-        optimizer="",
-        loss="",
-        gradients="",
         data="device",
-        torch="",
         seconds=row.seconds,
         compiled_seconds=None,
         use="check",

@@ -14,9 +14,15 @@ from pathlib import Path
 
 from placer.calibration.lab.published import trace_step
 from placer.calibration.lab.published.machine_calls import trace_call
-from placer.calibration.lab.published.machine_profiles import is_held, profile_of
-from placer.calibration.lab.published.machine_steps import MachineStep, network_of, read_machine_steps
-from placer.calibration.lab.published.machines import MachineOp, read_machine_ops
+from placer.calibration.lab.published.machine_steps import network_of
+from placer.calibration.lab.published.machines import (
+    MachineOp,
+    MachineStep,
+    is_held,
+    profile_of,
+    read_machine_ops,
+    read_machine_steps,
+)
 from placer.calibration.lab.published.networks import identity
 from placer.calibration.lab.validators.rows import ERRORS, errors, grouped, price_each, publish, tables
 from placer.calibration.validation.compare import group_by, mean, quantile

@@ -12,9 +12,13 @@ import pytest
 from machine_rows import PUBLISHED, on_apple, op, step, write
 
 from placer.calibration.lab.published.machine_calls import trace_call
-from placer.calibration.lab.published.machine_profiles import is_held, profile_of
-from placer.calibration.lab.published.machine_steps import read_machine_steps
-from placer.calibration.lab.published.machines import MachineOp, read_machine_ops
+from placer.calibration.lab.published.machines import (
+    MachineOp,
+    is_held,
+    profile_of,
+    read_machine_ops,
+    read_machine_steps,
+)
 from placer.calibration.lab.validators.machines import (
     HARNESS,
     harness_seconds,

@@ -18,10 +18,10 @@ WRONG = {"nn.functional.gelo": "nn.functional.gelu", "torch.sinh(x)": "of 512x51
 #: The command with what is no op, then with ops, in a process: torch's database of ops changes switches of its own.
 RUN = """
 import sys
-from placer.calibration.lab.validators.try_ops import main
-assert [main([op]) for op in {wrong}] == [2, 2, 2]
+from placer.calibration.lab.validators.ops import main
+assert [main(["try", op]) for op in {wrong}] == [2, 2, 2]
 print({without!r})
-sys.exit(main([{with_row!r}, {without!r}]))
+sys.exit(main(["try", {with_row!r}, {without!r}]))
 """
 
 

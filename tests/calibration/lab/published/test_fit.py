@@ -15,7 +15,6 @@ import torch
 
 from placer.calibration.lab.published import fit
 from placer.calibration.lab.published.fit import document, fit_to, main, ranges, spread
-from placer.calibration.lab.published.operators import tables
 from placer.calibration.lab.published.samples import Sample, Table
 from placer.calibration.lab.published.training import Trainer
 from placer.pricing.gpu import LAUNCH, device_model
@@ -200,30 +199,3 @@ def test_a_rebuild_writes_the_file_and_says_what_went_in(
     shown = capsys.readouterr()
     assert "fitting to 1,020 of 2,044 samples" in shown.err
     assert "1,020 rows of made up" in shown.out
-
-
-def test_operators_that_no_fit_saw_are_told_by_kind_and_by_chip() -> None:
-    samples = [
-        *world()[0][::5],
-        *world()[1][::5],
-        *(
-            op_sample(product(64 * n, 64, 64), gpu)
-            for n in range(1, 4)
-            for gpu in ("Tesla P100-PCIE-16GB", "NVIDIA H100 80GB HBM3")
-        ),
-    ]
-    lines = list(tables(Trainer(samples, Table(samples)), epochs=1))
-    names = [line.split(" | ")[0].strip("| ") for line in lines if line.startswith("| ")]
-    assert names == [
-        "operators, shapes held out",
-        "all",
-        "memory, float32",
-        "product, float32",
-        "operators, GPU never seen",
-        "V100",
-        "T4",
-        "P100",
-        "A100",
-        "H100",
-        "all five",
-    ]

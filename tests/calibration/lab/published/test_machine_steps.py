@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from machine_rows import PUBLISHED, step, write
 
-from placer.calibration.lab.published.machine_steps import MachineStep, network_of, read_machine_steps
+from placer.calibration.lab.published.machine_steps import network_of
+from placer.calibration.lab.published.machines import MachineStep, read_machine_steps
 from placer.errors import TraceError
 
 
