@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from placer.explanation import load_rich
 from placer.printable import printable
 
 #: What is measured, by family of probe, in words for people. ``rates`` are the numbers of the data sheet.
@@ -76,7 +76,12 @@ class _Bar(Progress):
     """A bar and the time left. Between two updates time passes by ``clock``, but never beyond the stage."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        load_rich()
+        state = (
+            random.getstate()
+        )  # rich draws from it when it is first imported, and the user's network must not notice
+        import rich.style  # noqa: F401
+
+        random.setstate(state)
         from rich.console import Console, RenderableType
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as RichProgress

@@ -87,7 +87,7 @@ def draw(found: Sweep) -> str:
     Raises:
         ValueError: the CPU is not first faster and then slower, which is what the picture says.
     """
-    cpu, gpu = ([time for time in found.times(name) if time is not None] for name in found.headings)
+    cpu, gpu = (found.times(name) for name in found.headings)
     turning = [found.turn(batch) for batch, _ in found.crossovers()[1:]]
     if len(turning) != 1 or turning[0] is None or cpu[0] > gpu[0]:
         raise ValueError(f"the picture shows one batch size up to which the CPU is faster; there are {turning}")

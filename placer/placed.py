@@ -28,7 +28,7 @@ from placer.decision import (
     recorded,
 )
 from placer.errors import PlacerError, PlacerWarning, ProfileError, first_line
-from placer.explanation import Explanation, card, reason_card
+from placer.explanation import Explanation, card
 from placer.placement import (
     Drift,
     MovedBatches,
@@ -44,6 +44,7 @@ from placer.placement import (
 )
 from placer.pricing import Cost, Provenance
 from placer.profile import Profile
+from placer.sections import Section
 from placer.workload import Job, Workload, strict
 
 
@@ -161,8 +162,9 @@ class Placement:
     def _repr_html_(self) -> str:
         """A card for notebooks: the verdict, and a bar for each device."""
         with suppress(PlacerError), only_placer_errors():
-            return card(self.explain())
-        return reason_card(self.decision.device, self.reason)
+            return self.explain()._repr_html_()
+        reason = self.reason.removeprefix(f"{self.decision.device}: ")
+        return card(Section(self.decision.device, after=[reason]))
 
     def explain(self) -> Explanation:
         """Why, layer by layer. Raises PlacerError when nothing was predicted, with the reason."""

@@ -29,7 +29,7 @@ ORDER = (
     ("tracing",),
     ("profile", "workload"),
     ("machine",),
-    ("files",),
+    ("files", "sections"),
     ("collector", "compiler", "errors", "nest", "printable", "units"),
 )
 #: The same inside ``placer.calibration``.

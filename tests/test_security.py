@@ -102,7 +102,7 @@ def test_the_documents_say_that_a_target_is_run() -> None:
 
 def test_exported_programs_are_loaded_where_the_user_names_one_only() -> None:
     asking = [name for name, imports, _ in map(named_in, SOURCES) if LOADERS_OF_PROGRAMS & imports]
-    assert asking == ["placer/cli/options.py", "placer/workload/__init__.py"]
+    assert asking == ["placer/cli/target.py", "placer/workload/__init__.py"]
 
 
 class Malicious:

@@ -7,8 +7,8 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
-from placer.explanation import new_table, plain
 from placer.printable import printable_text
+from placer.sections import Section, render
 
 #: Columns of words, beside the first.
 _TEXT_COLUMNS = ("why", "where", "variant", "reported")
@@ -26,14 +26,9 @@ class Table:
 
     def text(self, width: int = _NO_LIMIT) -> str:
         """Aligned in lines of at most this width."""
-        drawn = new_table(self.title, self.columns)
-        drawn.box = None
-        for column in drawn.columns:
-            if column.header in _TEXT_COLUMNS:
-                column.justify = "left"
-        for row in self.rows:
-            drawn.add_row(*row)
-        return plain([drawn], width=width).rstrip()
+        left = [number for number, name in enumerate(self.columns) if name in _TEXT_COLUMNS]
+        rows = [self.columns, *self.rows]
+        return f"{self.title}\n{render([Section(rows=rows, left=left)], width=width)}".rstrip()
 
     def markdown(self, words: Container[int] = (0,)) -> Iterator[str]:
         """The lines of a table for a page; columns are right-aligned, but for those of ``words``."""

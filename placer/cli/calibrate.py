@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from placer.cli.options import checked, device_option
 from placer.cli.output import say, show_text
+from placer.cli.target import checked, device_option
 
 
 @click.command("calibrate")

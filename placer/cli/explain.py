@@ -8,37 +8,27 @@ from typing import Any
 
 import click
 
-from placer.cli.options import (
+from placer.cli.output import result_options, write
+from placer.cli.target import (
     OF_A_STEP,
     checked,
     device_option,
     objective_option,
     parse_amounts,
     parse_batch,
-    parse_sweep,
     refuse,
-    step_options,
+    target_options,
     work,
 )
-from placer.cli.output import chosen_form, form_flags, result_options, terminal, write, write_result
 
 #: Options that say between what to choose, by what, and what else to do.
-_OF_A_CHOICE = ("devices", "profiles", "what_if", "objective", "price", "watts", "sweep", "measure")
+_OF_A_CHOICE = ("threads", "devices", "profiles", "what_if", "objective", "price", "watts", "sweep", "measure")
 #: Options that the command that measures does not have: a machine's profile, and how and where to show an answer.
-_NOT_MEASURED = ("profiles", "measure", "full", "as_json", "as_html", "form", "output")
+_NOT_MEASURED = ("target", "profiles", "measure", "full", "as_json", "as_html", "form", "output")
 
 
-class _Explain(click.Command):
-    """Keeps what was typed, to show it again."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta["typed"] = list(args)
-        return super().parse_args(ctx, args)
-
-
-@click.command("explain", cls=_Explain)
-@click.argument("target", required=False)
-@step_options
+@click.command("explain")
+@target_options(required=False)
 @click.option(
     "--threads",
     type=click.Choice(["keep", "tune"]),
@@ -87,7 +77,6 @@ class _Explain(click.Command):
     help="Also time real steps on this machine, in some ten seconds, and show them beside the prediction.",
 )
 @click.option("--full", is_flag=True, help="Also show layers, operators, and what a step is made of.")
-@form_flags
 @result_options("text", "json", "html")
 def command(
     target: str | None,
@@ -101,8 +90,6 @@ def command(
     sweep: str | None,
     measure: bool,
     full: bool,
-    as_json: bool,
-    as_html: bool,
     form: str,
     output: str | None,
     **of_a_step: Any,
@@ -110,26 +97,23 @@ def command(
     """Say where a model runs faster, and why: a line a fact.
 
     Without TARGET, show the last decisions taken on this machine.
-
-    TARGET is package.module:attribute or file.py:attribute (a module, a placer.Job, a class or a factory, perhaps with
-    (arguments) behind it), hf:NAME of a transformers model, or an exported program, file.pt2.
     """
     # Pricing multiplies matrices of some hundred rows: threads of numpy's own would wait longer than they compute.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     context = click.get_current_context()
-    form = chosen_form(context, form, as_json=as_json, as_html=as_html)
     if form != "text" or sweep is not None:
         refuse(context, ("full",), "is for the text of one answer; json and html have everything, a sweep is a table")
+    texts = {"full": full} if form == "text" and sweep is None else {}
     if target is None:
-        refuse(context, (*OF_A_STEP, "threads", *_OF_A_CHOICE), "needs a TARGET")
-        from placer.cli.decisions import LastDecisions
+        refuse(context, (*OF_A_STEP, *_OF_A_CHOICE), "needs a TARGET")
+        from placer.cli.decisions import last_decisions
 
-        write(LastDecisions(full=full), form, output)
+        write(last_decisions(), form, output, **texts)
         return
     if sweep is not None:
         refuse(context, ("measure",), "times one batch; leave --sweep out")
     from placer.api import check_measurable, explained
-    from placer.cli.sweep import around, check_sweep, run_sweep
+    from placer.cli.sweep import around, check_sweep, parse_sweep, run_sweep
     from placer.decision import ask, objective_of
     from placer.workload import Job, check_available, check_devices
 
@@ -164,29 +148,23 @@ def command(
         write(swept, form, output)
         return
     explanation = explained(question, measure=measure)
-    if form == "json":
-        write(explanation, form, output)
+    if form == "html":
+        swept = around(model, question) if swept is None and not isinstance(model, Job) else swept
+        write(explanation, form, output, sweep=swept)
     elif form == "text":
-        from placer.explanation import render_short, render_text
-
-        width, color = terminal(output)
-        render = render_text if full else render_short
-        write_result(render(explanation, width=width, color=color, verify=_measuring(context)), output)
+        write(explanation, form, output, full=full, verify=_measuring(context))
     else:
-        if swept is None and not isinstance(model, Job):
-            swept = around(model, question)
-        write_result(explanation.to_html(swept), output)
+        write(explanation, form, output)
 
 
 def _measuring(context: click.Context) -> str:
     """The command that was typed, with ``--measure``, as it is run on the machine that is asked about."""
-    left_out = {name: p for p in context.command.params if p.name in _NOT_MEASURED for name in p.opts}
-    repeated: list[str] = []
-    words = iter(context.meta["typed"])
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if name not in left_out:
-            repeated.append(word)
-        elif not equals and not getattr(left_out[name], "is_flag", False):
-            next(words, None)  # its value
-    return shlex.join(["placer", "explain", *repeated, "--measure"])
+    words = ["placer", "explain", str(context.params["target"])]
+    for option in context.command.params:
+        name = str(option.name)
+        if context.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE or name in _NOT_MEASURED:
+            continue
+        value = context.params[name]
+        for word in value if option.multiple else [value]:
+            words += [option.opts[0], str(word)]
+    return shlex.join([*words, "--measure"])

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from placer.cli.options import checked, objective_option, parse_amounts, parse_batch, step_options, work
 from placer.cli.output import result_options, write
+from placer.cli.target import checked, objective_option, parse_amounts, parse_batch, target_options, work
 
 if TYPE_CHECKING:
     from placer.fleets import Machine
@@ -20,8 +20,7 @@ _OF_A_NODE = "nfd"
 
 
 @click.command("fleet")
-@click.argument("target")
-@step_options
+@target_options(required=True)
 @click.option(
     "--machine",
     "machines",
@@ -90,9 +89,6 @@ def command(
     """Say on which machine it should run, and for how much.
 
     Without a machine, this one is compared with the GPUs that clouds rent, driven by its CPU. It is called "here".
-
-    TARGET is package.module:attribute or file.py:attribute (a module, a placer.Job, a class or a factory, perhaps with
-    (arguments) behind it), hf:NAME of a transformers model, or an exported program, file.pt2.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in placer explain
     context = click.get_current_context()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from placer.cli.options import checked, loaded
 from placer.cli.output import say, show_line, show_text
+from placer.cli.target import checked, loaded
 from placer.printable import printable
 
 
@@ -25,11 +25,11 @@ def show(source: str | None, everything: bool) -> None:
     """Show the data sheet of this machine, or that of SOURCE, a file or a name."""
     from placer import machine, profile
     from placer.calibration import render_summary
-    from placer.explanation import machine_parts
+    from placer.explanation import machine_line
 
     sheet = loaded(source)
     show_line(f"profile: {sheet.name}")
-    show_line(f"machine: {', '.join(machine_parts(sheet.fingerprint))}")
+    show_line(f"machine: {machine_line(sheet.fingerprint)}")
     show_line(f"created: {sheet.created}")
     show_text(render_summary(sheet, everything=everything))
     if source is None:

@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
 
-from placer.cli.options import Range
 from placer.cli.output import say
 from placer.decision import Question, Table, answer, batch_size, only_placer_errors, with_batch
 from placer.errors import TraceError
 from placer.explanation import Sweep
 from placer.workload import Job, Workload
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a sweep varies (batch or steps; of a job repeats, or batch or count of a ``part``), and its values."""
+
+    over: str
+    values: tuple[int, ...]
+    part: str = ""
+
+
+def parse_sweep(text: str) -> Range:
+    """``"batch=1:4096"``, ``"steps=1:4096"`` -> the powers of two between, both ends included; see ``Range``."""
+    match = re.fullmatch(r"(?:(batch|steps|repeats)|(.+)\.(batch|count))=(\d{1,9}):(\d{1,9})", text.strip(), re.ASCII)
+    if match is None:
+        raise ValueError(
+            f"--sweep {text!r} is not a range of batch sizes like batch=1:4096, or of steps=1:4096; "
+            "of a job: repeats=1:4096, or PART.batch=1:4096, or PART.count=1:4096"
+        )
+    low, high = int(match[4]), int(match[5])
+    if not 1 <= low <= high:
+        raise ValueError(f"--sweep {text!r}: the range must start at 1 or more and not end below its start")
+    powers = [2**n for n in range(low.bit_length(), high.bit_length())]
+    values = tuple(sorted({low, high, *(n for n in powers if low <= n <= high)}))
+    return Range(match[1] or match[3], values, match[2] or "")
 
 
 def run_sweep(wanted: Range, work: Workload | Job, question: Question) -> Sweep:

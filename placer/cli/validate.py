@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from placer import calibration
-from placer.cli.options import checked, loaded
+from placer.cli.target import checked, loaded
 from placer.files import check_free
 
 #: No machine has more; torch would start this many.

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from placer.decision import PricedPart, Table
-from placer.explanation.data import Bottleneck, LayerRow, OpRow, PartRow, SpanRow
-from placer.pricing import SOURCES, Prediction, PricedTrace, Span, backed, compute_parts, step_bounds, timeline
+from placer.explanation.data import PHASES, Bottleneck, LayerRow, OpRow, PartRow, SpanRow
+from placer.pricing import SOURCES, PricedTrace, Span, backed, compute_parts, step_bounds, timeline
 from placer.profile import Device
 
-#: Phases in the order of a step.
-PHASES = ("forward", "loss", "backward", "optimizer")
 #: An op of one layer is a bottleneck with at least this share of its phase, which has at least the second share of the
 #: step's compute and the third number of different ops: of one or two, one always takes most of the time.
 SHARE, PHASE_SHARE, LEAST_OPS = 0.5, 0.1, 3
@@ -50,112 +49,81 @@ def _fit(part: PricedPart, device: str) -> Device | None:
     return part.predictions[device].priced.fit
 
 
-class _Call(NamedTuple):
-    """One op call on one device: seconds of all its runs, and whether they are a guess."""
-
-    device: str
-    layer: str
-    phase: str
-    op: str
-    family: str
-    runs: float
-    seconds: float
-    source: str
-    guess: bool
-
-
-def _calls(table: Table) -> Iterator[_Call]:
-    """All calls of all parts on all devices."""
-    for part in table.parts:
-        for device in table.costs:
-            prediction = part.predictions[device]
-            priced = prediction.priced
-            rows = zip(priced.trace.calls, priced.families, priced.seconds, priced.sources, strict=True)
-            for call, family, seconds, source in rows:
-                yield _Call(
-                    device,
-                    _inside(part, call.layer),
-                    call.phase,
-                    call.op,
-                    family,
-                    part.count,
-                    part.count * seconds,
-                    source,
-                    not backed(source, prediction.provenance),
-                )
-
-
 @dataclass
 class _Sum:
-    """Seconds by device, the part of them whose price nobody measured, and how often the op runs there."""
+    """Seconds by device, the part of them whose price nobody measured, how often ops run there, the weakest source."""
 
     devices: dict[str, float]
     guessed: dict[str, float] = field(default_factory=dict)
     counts: dict[str, float] = field(default_factory=dict)
     weakest: int = 0
 
-    def add(self, call: _Call) -> None:
-        self.devices[call.device] += call.seconds
-        self.counts[call.device] = self.counts.get(call.device, 0) + call.runs
-        if call.seconds:  # what takes no time rests on nothing
-            self.weakest = max(self.weakest, SOURCES.index(call.source))
-        if call.guess:
-            self.guessed[call.device] = self.guessed.get(call.device, 0.0) + call.seconds
+    def add(self, device: str, runs: float, seconds: float, source: str, *, guess: bool) -> None:
+        """A call that takes so many ``seconds`` each of its ``runs``."""
+        self.devices[device] += runs * seconds
+        self.counts[device] = self.counts.get(device, 0) + runs
+        if seconds:  # what takes no time rests on nothing
+            self.weakest = max(self.weakest, SOURCES.index(source))
+        if guess:
+            self.guessed[device] = self.guessed.get(device, 0.0) + runs * seconds
 
 
-def _sums(table: Table, key: Callable[[_Call], tuple[str, str]]) -> dict[tuple[str, str], _Sum]:
-    """The calls added up by a key, in the order they first run."""
-    sums: dict[tuple[str, str], _Sum] = {}
-    for call in _calls(table):
-        if key(call) not in sums:
-            sums[key(call)] = _Sum(dict.fromkeys(table.costs, 0.0))
-        sums[key(call)].add(call)
-    return sums
-
-
-def layer_rows(table: Table) -> tuple[LayerRow, ...]:
-    """By layer and phase, in the order the layers first run; the phases of one layer stand together."""
-    sums = _sums(table, lambda call: (call.layer, call.phase))
-    order = {layer: number for number, layer in enumerate(dict.fromkeys(layer for layer, _ in sums))}
-    keys = sorted(sums, key=lambda key: (order[key[0]], PHASES.index(key[1])))
-    return tuple(LayerRow(*key, sums[key].devices, sums[key].guessed) for key in keys)
-
-
-def op_rows(table: Table) -> tuple[OpRow, ...]:
-    """By op and family, the most expensive first."""
-    rows = [
-        OpRow(*key, round(max(total.counts.values())), total.devices, SOURCES[total.weakest], total.guessed)
-        for key, total in _sums(table, lambda call: (call.op, call.family)).items()
+def rows(table: Table) -> tuple[tuple[LayerRow, ...], tuple[OpRow, ...]]:
+    """The layers in the order they first run, their phases together; and the ops, the most expensive first."""
+    layers: dict[str, dict[str, _Sum]] = {}
+    ops: dict[tuple[str, str], _Sum] = {}
+    for part in table.parts:
+        for device, prediction in part.predictions.items():
+            priced = prediction.priced
+            calls = zip(priced.trace.calls, priced.families, priced.seconds, priced.sources, strict=True)
+            for call, family, seconds, source in calls:
+                phases = layers.setdefault(_inside(part, call.layer), {})
+                of_phase = phases.setdefault(call.phase, _Sum(dict.fromkeys(table.costs, 0.0)))
+                of_op = ops.setdefault((call.op, family), _Sum(dict.fromkeys(table.costs, 0.0)))
+                for total in (of_phase, of_op):
+                    total.add(device, part.count, seconds, source, guess=not backed(source, prediction.provenance))
+    layer_rows = [
+        LayerRow(layer, phase, phases[phase].devices, phases[phase].guessed)
+        for layer, phases in layers.items()
+        for phase in PHASES
+        if phase in phases
     ]
-    return tuple(sorted(rows, key=lambda row: -max(row.devices.values())))
+    op_rows = [
+        OpRow(*key, round(max(total.counts.values())), total.devices, SOURCES[total.weakest], total.guessed)
+        for key, total in ops.items()
+    ]
+    return tuple(layer_rows), tuple(sorted(op_rows, key=lambda row: -max(row.devices.values())))
 
 
 def bounds(table: Table, device: str) -> dict[str, float]:
     """What limits the ops of all parts on a device: seconds by limit."""
-    sums: dict[str, float] = {}
+    sums: defaultdict[str, float] = defaultdict(float)
     for part in table.parts:
         priced = part.predictions[device].priced
         assert priced.fit is not None
         for limit, seconds in compute_parts(priced, priced.fit).items():
-            sums[limit] = sums.get(limit, 0.0) + part.count * seconds
-    return sums
+            sums[limit] += part.count * seconds
+    return dict(sums)
 
 
 def limits(table: Table, device: str) -> dict[str, float]:
     """What bounds the steps of all parts on a device: seconds by bound."""
-    sums: dict[str, float] = {}
+    sums: defaultdict[str, float] = defaultdict(float)
     for part in table.parts:
         prediction = part.predictions[device]
         assert prediction.priced.fit is not None
         by_bound = step_bounds(prediction.priced, prediction.components, prediction.priced.fit)
         for bound, seconds in by_bound.items():
-            sums[bound] = sums.get(bound, 0.0) + part.count * seconds
-    return sums
+            sums[bound] += part.count * seconds
+    return dict(sums)
 
 
 def notes(table: Table) -> tuple[str, ...]:
     """The notes that all parts have, as they are; others with the part that they are of."""
-    by_part = [(*table.notes, *part.notes, *_notes_of(part.predictions)) for part in table.parts]
+    by_part = []
+    for part in table.parts:
+        traces = [prediction.priced.trace for prediction in part.predictions.values()]
+        by_part.append((*table.notes, *part.notes, *(note for trace in traces for note in trace.notes)))
     common = set.intersection(*map(set, by_part))
     labelled = [
         note if note in common else f"{_label(part)}: {note}"
@@ -163,23 +131,6 @@ def notes(table: Table) -> tuple[str, ...]:
         for note in notes
     ]
     return tuple(dict.fromkeys(labelled))
-
-
-def _notes_of(predictions: Mapping[str, Prediction]) -> Iterator[str]:
-    """What is said of the traces, and on each device of the ops that are priced without measurements in range."""
-    for prediction in predictions.values():
-        yield from prediction.priced.trace.notes
-    for device, prediction in predictions.items():
-        priced, seconds = prediction.priced, dict[str, float]()
-        for call, price, source in zip(priced.trace.calls, priced.seconds, priced.sources, strict=True):
-            if price and not backed(source, prediction.provenance):
-                seconds[call.op] = seconds.get(call.op, 0.0) + price
-        if not seconds or prediction.provenance == "data sheet":  # of which all that is said is said elsewhere
-            continue
-        backing = "calibration" if prediction.provenance == "calibrated" else "published measurements"
-        names = sorted(seconds, key=lambda name: -seconds[name])
-        shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-        yield f"on {device}, {1.0 - prediction.coverage:.0%} of the time is not backed by {backing}: {shown}"
 
 
 def bottlenecks(part: PricedPart) -> Iterator[Bottleneck]:

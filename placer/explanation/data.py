@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 #:   dollars_per_hour. Then: of each device its name and its threads. Then: of each device sources
 #:   and assumed. Then: turn, measured, limits and usual_errors. Then: left_out. Then: real.
 SCHEMA = 1
+#: Phases in the order of a step.
+PHASES = ("forward", "loss", "backward", "optimizer")
 
 
 @dataclass(frozen=True)
@@ -166,11 +168,6 @@ class ExplanationData:
     def unit(self) -> str:
         """What a step is called: one of a job is the job."""
         return "job" if self.parts else "step"
-
-    @property
-    def one(self) -> str:
-        """One of them in a sentence."""
-        return "the job" if self.parts else "a step"
 
     def to_json(self) -> str:
         """Indented JSON, ending in a newline."""

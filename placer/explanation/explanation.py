@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
-from placer.decision import JOB, Advice, Decision, Table
+from placer.decision import JOB, Advice, Table
 from placer.explanation import build
 from placer.explanation.accuracy import usual_error
+from placer.explanation.answer import IN_PYTHON, short_answer
 from placer.explanation.data import ExplanationData, Measured, Turn
 from placer.explanation.notebook import card
-from placer.explanation.page import render
-from placer.explanation.short import IN_PYTHON, render_short, render_text
+from placer.explanation.page import explanation_page
 from placer.explanation.sweep import Sweep
+from placer.explanation.tables import sections
+from placer.sections import render
 
 
 class Explanation(ExplanationData):
@@ -36,10 +38,11 @@ class Explanation(ExplanationData):
         """
         decision = table.decide()
         longest, priced = build.longest_part(table, decision.device), build.priced_devices(table)
-        return cls(
-            **_rows(table, decision),
-            layers=build.layer_rows(table),
-            ops=build.op_rows(table),
+        layers, ops = build.rows(table)
+        return replace(
+            cls.of_rows(table),
+            layers=layers,
+            ops=ops,
             bottlenecks=tuple(build.bottlenecks(longest)),
             bounds={device: build.bounds(table, device) for device in priced},
             advice=advice,
@@ -52,40 +55,39 @@ class Explanation(ExplanationData):
     @classmethod
     def of_rows(cls, table: Table) -> Explanation:
         """The same without what each op and layer takes: what the history keeps of a decision."""
-        return cls(**_rows(table, table.decide()), layers=(), ops=())
+        decision = table.decide()
+        longest = build.longest_part(table, decision.device)
+        return cls(
+            workload=dict(table.facts),
+            decision=decision,
+            devices=table.costs,
+            layers=(),
+            ops=(),
+            notes=build.notes(table),
+            machine={**table.profile.facts, "here": table.this_machine},
+            parts=build.part_rows(table) if table.unit == JOB else (),
+            usual_errors={device: usual_error(longest.predictions[device]) for device in table.costs},
+            left_out=table.left_out,
+            real=dict(table.real),
+        )
 
     def __str__(self) -> str:
         return self.to_text()
 
     def _repr_html_(self) -> str:
-        return card(self)
+        return card(short_answer(self, verify=""))
 
-    def to_text(self, width: int = 100, *, color: bool = False, full: bool = False) -> str:
+    def to_text(self, width: int = 100, *, color: bool = False, full: bool = False, verify: str = IN_PYTHON) -> str:
         """The short answer, at most ``width`` columns wide; ``full`` adds the tables.
 
-        It has ANSI codes only where ``color`` asks for them.
+        It has ANSI codes only where ``color`` asks for them. ``verify`` is what to run to time real steps.
         """
-        return (render_text if full else render_short)(self, width=width, color=color, verify=IN_PYTHON)
+        parts = sections(self, verify) if full else [short_answer(self, verify)]
+        return render(parts, width=width, color=color)
 
     def to_html(self, sweep: Sweep | None = None) -> str:
         """One self-contained page; ``sweep`` adds its plot.
 
         Raises PlacerError without what ``pip install torch-placer[report]`` brings.
         """
-        return render(self, sweep)
-
-
-def _rows(table: Table, decision: Decision) -> dict[str, Any]:
-    """The fields that a table tells without a look at single ops, by name."""
-    longest = build.longest_part(table, decision.device)
-    return {
-        "workload": dict(table.facts),
-        "decision": decision,
-        "devices": table.costs,
-        "notes": build.notes(table),
-        "machine": {**table.profile.facts, "here": table.this_machine},
-        "parts": build.part_rows(table) if table.unit == JOB else (),
-        "usual_errors": {device: usual_error(longest.predictions[device]) for device in table.costs},
-        "left_out": table.left_out,
-        "real": dict(table.real),
-    }
+        return explanation_page(self, sweep)

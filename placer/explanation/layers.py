@@ -1,4 +1,4 @@
-"""Layer rows -> the tree of the model, each node with the time of everything below it."""
+"""Layer rows -> the tree of the model, each node with the time of everything below it on each device."""
 
 from __future__ import annotations
 
@@ -6,79 +6,59 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from placer.explanation.data import LayerRow
-from placer.units import whole_percents
 
 #: Numbered layers are shown as one row where at least this many follow each other, and the time of none differs by more
 #: than this share from the first one's.
 FEWEST_ALIKE, ALIKE = 3, 0.25
+#: Layers below this share of the time on every device are gathered into one row at their level.
+SMALL = 0.01
 
 
 @dataclass
 class Node:
-    """A layer: ``seconds`` by column include the layers below, and ``guessed`` is the part of them nobody measured.
-
-    ``own`` holds those of the ops that it issues itself.
-    """
+    """A layer: ``seconds`` by device include the layers below. ``own`` holds those of the ops that it issues itself."""
 
     label: str
     seconds: dict[str, float] = field(default_factory=dict)
-    guessed: dict[str, float] = field(default_factory=dict)
     children: dict[str, Node] = field(default_factory=dict)
     own: Node | None = None
 
-    def add(self, seconds: Mapping[str, float], guessed: Mapping[str, float]) -> None:
-        for sums, added in ((self.seconds, seconds), (self.guessed, guessed)):
-            for column, value in added.items():
-                sums[column] = sums.get(column, 0.0) + value
+    def add(self, seconds: Mapping[str, float]) -> None:
+        for device, added in seconds.items():
+            self.seconds[device] = self.seconds.get(device, 0.0) + added
 
 
-@dataclass(frozen=True)
-class Line:
-    """A row to show, ``depth`` levels below the whole."""
-
-    depth: int
-    node: Node
-
-
-def tree(rows: Sequence[LayerRow], device: str | None) -> Node:
-    """The model's layers. The columns are the phases of ``device``; for None the devices, their phases added up."""
+def tree(rows: Sequence[LayerRow]) -> Node:
+    """The model's layers, their phases added up."""
     root = Node("(whole model)")
     for row in rows:
-        added = row.devices if device is None else {row.phase: row.devices.get(device, 0.0)}
-        unsure = row.guessed if device is None else {row.phase: row.guessed.get(device, 0.0)}
         node = root
-        path = [node]
+        node.add(row.devices)
         for part in row.name.split(".") if row.name else ():
             node = node.children.setdefault(part, Node(part))
-            path.append(node)
+            node.add(row.devices)
         node.own = node.own or Node("(itself)")
-        for ancestor in (*path, node.own):
-            ancestor.add(added, unsure)
+        node.own.add(row.devices)
     return root
 
 
 def gathered(node: Node) -> Node:
     """The same tree, runs of numbered layers with the same structure and about the same time merged; all sums stay."""
-    children: dict[str, Node] = {}
-    run: list[Node] = []
-    for child in (*map(gathered, node.children.values()), None):
-        if run and (child is None or not _alike(run[0], child)):
-            for row in [_merged(run)] if len(run) >= FEWEST_ALIKE else run:
-                children[row.label] = row
-            run = []
-        if child is not None:
-            run.append(child)
-    return replace(node, children=children)
+    runs: list[list[Node]] = []
+    for child in map(gathered, node.children.values()):
+        if runs and _alike(runs[-1][0], child):
+            runs[-1].append(child)
+        else:
+            runs.append([child])
+    children = [row for run in runs for row in ([_merged(run)] if len(run) >= FEWEST_ALIKE else run)]
+    return replace(node, children={child.label: child for child in children})
 
 
 def _alike(a: Node, b: Node) -> bool:
     if not (a.label.isdigit() and b.label.isdigit()) or _shape(a) != _shape(b):
         return False
-    columns = {*a.seconds, *b.seconds}
-    return all(
-        abs(a.seconds.get(c, 0.0) - b.seconds.get(c, 0.0)) <= ALIKE * max(a.seconds.get(c, 0.0), b.seconds.get(c, 0.0))
-        for c in columns
-    )
+    pairs = [(a.seconds.get(device, 0.0), b.seconds.get(device, 0.0)) for device in {*a.seconds, *b.seconds}]
+    return all(abs(one - other) <= ALIKE * max(one, other) for one, other in pairs)
 
 
 def _shape(node: Node) -> Hashable:
@@ -90,55 +70,35 @@ def _merged(run: Sequence[Node]) -> Node:
     first, last = run[0], run[-1]
     merged = Node(first.label if first.label == last.label else f"{first.label}-{last.label} ({len(run)} alike)")
     for node in run:
-        merged.add(node.seconds, node.guessed)
+        merged.add(node.seconds)
     merged.children = {name: _merged([node.children[name] for node in run]) for name in first.children}
     issued = [node.own for node in run if node.own]
     merged.own = _merged(issued) if issued else None
     return merged
 
 
-def lines(root: Node, small: float, *, add_columns: bool) -> Iterator[Line]:
-    """The rows to show. Children with a share below ``small`` are gathered into one row at their level.
+def lines(root: Node) -> Iterator[tuple[int, Node]]:
+    """The rows to show, each with its depth below the whole. The rows one level below a row add up to it."""
 
-    The rows one level below a node add up to it. ``add_columns`` says that the columns are parts of one time (phases)
-    and not alternatives (devices).
-    """
-
-    def share(node: Node) -> float:
-        if add_columns:
-            return _ratio(sum(node.seconds.values()), sum(root.seconds.values()))
-        return max((_ratio(node.seconds.get(c, 0.0), total) for c, total in root.seconds.items()), default=0.0)
-
-    def walk(node: Node, depth: int) -> Iterator[Line]:
-        yield Line(depth, node)
-        large = [child for child in node.children.values() if share(child) >= small]
-        if not large:
+    def walk(node: Node, depth: int) -> Iterator[tuple[int, Node]]:
+        yield depth, node
+        small = [child for child in node.children.values() if _share(child, root) < SMALL]
+        if len(small) == len(node.children):
             return
         rest = Node("(other layers)")
-        for child in node.children.values():
-            if share(child) < small:
-                rest.add(child.seconds, child.guessed)
-        issued = [node.own] if node.own else []
-        for part in (*large, *(extra for extra in (rest, *issued) if any(extra.seconds.values()))):
+        for child in small:
+            rest.add(child.seconds)
+        large = [child for child in node.children.values() if child not in small]
+        extra = [part for part in (rest, node.own) if part is not None and any(part.seconds.values())]
+        for part in (*large, *extra):
             yield from walk(_joined(part), depth + 1)
 
     return walk(root, 0)
 
 
-def percents(shown: Sequence[Line], columns: Sequence[str]) -> list[int]:
-    """Percent of the whole's time in ``columns`` that each row takes. The rows one level below a row add up to it."""
-    seconds = [sum(line.node.seconds.get(column, 0.0) for column in columns) for line in shown]
-    shares = [100 if seconds and seconds[0] > 0.0 else 0] * len(shown)
-    for number, line in enumerate(shown):
-        below: list[int] = []
-        for other in range(number + 1, len(shown)):
-            if shown[other].depth <= line.depth:
-                break
-            if shown[other].depth == line.depth + 1:
-                below.append(other)
-        for other, percent in zip(below, whole_percents([seconds[n] for n in below], shares[number]), strict=True):
-            shares[other] = percent
-    return shares
+def _share(node: Node, root: Node) -> float:
+    """The largest share that a node has in the whole on a device."""
+    return max((node.seconds.get(device, 0.0) / (whole or 1.0) for device, whole in root.seconds.items()), default=0.0)
 
 
 def _joined(node: Node) -> Node:
@@ -147,7 +107,3 @@ def _joined(node: Node) -> Node:
         child = next(iter(node.children.values()))
         node = replace(child, label=f"{node.label}.{child.label}")
     return node
-
-
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole > 0.0 else 0.0

@@ -6,16 +6,16 @@ to dark. Needs what ``pip install torch-placer[report]`` brings: jinja2 and vl-c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
 from placer.errors import PlacerError
 from placer.explanation.data import ExplanationData, SpanRow
-from placer.explanation.layers import Node, tree
-from placer.explanation.sections import GUESS, Section, sections, steps
-from placer.explanation.sentences import details, headings, headline, workload_line
-from placer.explanation.sweep import Sweep, table, turns
+from placer.explanation.sweep import Sweep
+from placer.explanation.tables import sections
+from placer.explanation.words import headings
+from placer.sections import Section
 from placer.units import format_seconds
 
 WIDTH = 820
@@ -25,10 +25,6 @@ PHASE_COLOURS = {
     "forward": "var(--part-0)", "loss": "var(--part-6)", "backward": "var(--part-1)", "optimizer": "var(--part-3)",
     "copy or wait": "var(--part-5)",
 }  # fmt: skip
-#: A layer narrower than this share of the whole is not drawn: it would take less than a pixel.
-NARROWEST = 0.0005
-#: So few ticks that every label has room.
-_TICKS = {"tickCount": 8}
 _CONFIG = {
     "background": None,
     "font": "system-ui, sans-serif",
@@ -48,11 +44,8 @@ def check_packages() -> None:
             raise PlacerError(f"the html report needs {package}; run: pip install 'torch-placer[report]'")
 
 
-def render_page(answer: str, below: Sequence[str], workload: str, sections: Sequence[Section], **more: Any) -> str:
-    """The page, with lines ``below`` its answer; ``more`` are an explanation's steps of the devices and icicles.
-
-    Raises PlacerError without jinja2 or vl-convert.
-    """
+def render_page(sections: Sequence[Section]) -> str:
+    """The page: the first section is its head. Raises PlacerError without jinja2 or vl-convert."""
     check_packages()
     import jinja2
 
@@ -63,13 +56,8 @@ def render_page(answer: str, below: Sequence[str], workload: str, sections: Sequ
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    page = environment.get_template("page.html.j2").render(
-        {"steps": Section(""), "icicles": [], **more},
-        headline=answer,
-        details=below,
-        workload=workload,
-        sections=sections,
-    )
+    answer, *others = sections
+    page = environment.get_template("page.html.j2").render(answer=answer, sections=others)
     return page + "\n"
 
 
@@ -86,59 +74,21 @@ def svg(spec: Mapping[str, Any], title: str) -> str:
     return drawn.replace("<svg ", '<svg role="figure" ', 1)
 
 
-def render(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
+def explanation_page(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
     """An explanation as a page; ``sweep`` adds its plot. Raises PlacerError without jinja2 or vl-convert."""
     called = headings(explanation.devices)
+    answer, details, *tables = sections(explanation)
     plots = [
         Section(
             "One step in time",
-            "On an accelerator the host issues operations ahead of the device; a gap in its row is time it waits.",
+            words="The host issues operations ahead of an accelerator; a gap in its row is time that it waits.",
             plots=[(called[name], _timeline(name, spans)) for name, spans in explanation.timeline.items() if spans],
         )
     ]
     if sweep is not None and len(sweep.rows) > 1:
-        plots.append(Section(f"By {sweep.axis}", turns(sweep), [("", _curves(sweep))]))
-        plots.append(table(sweep))
-    return render_page(
-        headline(explanation),
-        details(explanation),
-        workload_line(explanation.workload),
-        [*plots, *sections(explanation)],
-        steps=steps(explanation) if len(called) > 1 else Section(""),
-        icicles=[_icicle(explanation, name, head) for name, head in called.items()] if explanation.layers else [],
-    )
-
-
-def _icicle(explanation: ExplanationData, device: str, heading: str) -> dict[str, Any]:
-    """The layers of a device as an icicle plot: each layer below the one it is in, its width its share of the time."""
-    root = tree(explanation.layers, None)
-    whole = root.seconds.get(device, 0.0)
-    cells = [] if whole <= 0.0 else list(_cells(root, device, whole, "", 0, 0.0))
-    for number, cell in enumerate(cells):
-        cell["shade"] = sum(other["depth"] == cell["depth"] for other in cells[:number]) % 3
-    return {"name": heading, "depth": max((cell["depth"] for cell in cells), default=0) + 1, "cells": cells}
-
-
-def _cells(node: Node, device: str, whole: float, path: str, depth: int, x: float) -> Iterator[dict[str, Any]]:
-    """A layer, then those inside it, from ``x`` on: shares of the whole. What a layer issues itself is a gap."""
-    seconds = node.seconds.get(device, 0.0)
-    if seconds / whole < NARROWEST:
-        return
-    guess = node.guessed.get(device, 0.0) / seconds > GUESS
-    text = f"{path or node.label}: {format_seconds(seconds)}, {seconds / whole:.1%} of {device}"
-    yield {
-        "path": path,
-        "label": node.label,
-        "depth": depth,
-        "x": f"{x:.5f}",
-        "width": f"{seconds / whole:.5f}",
-        "text": text + (" (a guess)" if guess else ""),
-        "guess": guess,
-    }
-    for label, child in node.children.items():
-        below = f"{path}.{label}" if path else label
-        yield from _cells(child, device, whole, below, depth + 1, x)
-        x += child.seconds.get(device, 0.0) / whole
+        table, *_ = sweep.sections()
+        plots += [Section(f"By {sweep.axis}", words=sweep.verdict(), plots=[("", _curves(sweep))]), table]
+    return render_page([answer, details, *plots, *tables])
 
 
 def _timeline(device: str, spans: Sequence[SpanRow]) -> str:
@@ -154,85 +104,62 @@ def _timeline(device: str, spans: Sequence[SpanRow]) -> str:
         }
         for span in spans
     ]
-    phases = [phase for phase in PHASE_COLOURS if any(value["phase"] == phase for value in values)]
-    return svg(
-        {
-            "data": {"values": values},
-            "height": {"step": 34},
-            "mark": {"type": "bar", "stroke": "var(--paper)", "strokeWidth": 0.5},
-            "encoding": {
-                "y": {"field": "lane", "type": "nominal", "sort": ["host", "device"], "title": None},
-                "x": {
-                    "field": "from",
-                    "type": "quantitative",
-                    "title": f"since the step began, {unit}",
-                    "axis": _TICKS,
-                },
-                "x2": {"field": "to"},
-                "color": {
-                    "field": "phase",
-                    "type": "nominal",
-                    "sort": None,
-                    "scale": {"domain": phases, "range": [PHASE_COLOURS[phase] for phase in phases]},
-                },
-                "description": {"field": "what"},
-            },
-        },
-        f"When a step does what on {device}",
-    )
+    phases = {phase: colour for phase, colour in PHASE_COLOURS.items() if any(row["phase"] == phase for row in values)}
+    encoding = {
+        "y": {"field": "lane", "type": "nominal", "sort": ["host", "device"], "title": None},
+        "x": quantitative("from", f"since the step began, {unit}", axis={"tickCount": 8}),
+        "x2": {"field": "to"},
+        "color": nominal("phase", phases),
+        "description": {"field": "what"},
+    }
+    mark = {"type": "bar", "stroke": "var(--paper)", "strokeWidth": 0.5}
+    spec = {"data": {"values": values}, "height": {"step": 34}, "mark": mark, "encoding": encoding}
+    return svg(spec, f"When a step does what on {device}")
 
 
 def _curves(sweep: Sweep) -> str:
     """The curves of all devices with their 90 % intervals on log scales; a rule where the choice turns."""
     called = sweep.headings
-    unit, scale = axis_unit(max(time[0] for name in called for time in sweep.times(name) if time is not None))
+    unit, scale = axis_unit(max(seconds for name in called for seconds, _, _ in sweep.times(name)))
     values = [
         {
             "x": value,
             "device": called[name],
-            "seconds": time[0] / scale,
-            "low": time[1] / scale,
-            "high": time[2] / scale,
-            "what": f"{name}, {sweep.named(value)}: {format_seconds(time[0])}",
+            "seconds": seconds / scale,
+            "low": low / scale,
+            "high": high / scale,
+            "what": f"{name}, {sweep.named(value)}: {format_seconds(seconds)}",
         }
         for name in called
-        for value, time in zip(sweep.rows, sweep.times(name), strict=True)
-        if time is not None
+        for value, (seconds, low, high) in zip(sweep.rows, sweep.times(name), strict=True)
     ]
-    x = {
-        "field": "x",
-        "type": "quantitative",
-        "scale": {"type": "log", "nice": False},
-        "axis": {"values": list(sweep.rows), "labelOverlap": True, "format": ",d"},
-        "title": sweep.axis,
-    }
-    colour = {
-        "field": "device",
-        "type": "nominal",
-        "sort": None,
-        "scale": {"domain": list(called.values()), "range": list(DEVICE_COLOURS[: len(called)])},
-    }
-    y = {
-        "type": "quantitative",
-        "scale": {"type": "log"},
-        "axis": {"tickCount": 5},
-        "title": f"{unit} in all" if sweep.in_all else f"{unit} of {'the job' if sweep.part else 'a step'}",
-    }
-    turning = [{"x": sweep.turn(value) or value} for value, _ in sweep.crossovers()[1:]]
+    ticks = {"values": list(sweep.rows), "labelOverlap": True, "format": ",d"}
+    x = quantitative("x", sweep.axis, scale={"type": "log", "nice": False}, axis=ticks)
+    title = f"{unit} in all" if sweep.in_all else f"{unit} of {'the job' if sweep.part else 'a step'}"
+    y = quantitative("seconds", title, scale={"type": "log"}, axis={"tickCount": 5})
+    colour = nominal("device", dict(zip(called.values(), DEVICE_COLOURS, strict=False)))
+    line, between = {"x": x, "y": y, "color": colour}, {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
+    point = {"type": "point", "filled": True, "size": 50, "opacity": 1}
     layers: list[dict[str, Any]] = [
-        {"mark": {"type": "area", "opacity": 0.2}, "encoding": {"x": x, "y": {"field": "low", **y},
-                                                               "y2": {"field": "high"}, "color": colour}},
-        {"mark": {"type": "line", "strokeWidth": 2},
-         "encoding": {"x": x, "y": {"field": "seconds", **y}, "color": colour}},
-        {"mark": {"type": "point", "filled": True, "size": 50, "opacity": 1},
-         "encoding": {"x": x, "y": {"field": "seconds", **y}, "color": colour, "description": {"field": "what"}}},
-        {"data": {"values": turning}, "mark": {"type": "rule", "strokeDash": [4, 4], "color": "currentColor"},
-         "encoding": {"x": {**x, "field": "x"}}},
-    ]  # fmt: skip
-    return svg(
-        {"data": {"values": values}, "height": 260, "layer": layers if turning else layers[:-1]},
-        f"Time by {sweep.axis}",
-    )
+        {"mark": {"type": "area", "opacity": 0.2}, "encoding": {**line, **between}},
+        {"mark": {"type": "line", "strokeWidth": 2}, "encoding": line},
+        {"mark": point, "encoding": {**line, "description": {"field": "what"}}},
+    ]
+    if turning := [{"x": sweep.turn(value) or value} for value, _ in sweep.crossovers()[1:]]:
+        rule = {"type": "rule", "strokeDash": [4, 4], "color": "currentColor"}
+        layers.append({"data": {"values": turning}, "mark": rule, "encoding": {"x": x}})
+    return svg({"data": {"values": values}, "height": 260, "layer": layers}, f"Time by {sweep.axis}")
+
+
+def quantitative(field: str, title: str, **more: Any) -> dict[str, Any]:
+    """An axis of numbers; ``more`` are its scale and ticks."""
+    return {"field": field, "type": "quantitative", "title": title, **more}
+
+
+def nominal(field: str, colours: Mapping[str, str]) -> dict[str, Any]:
+    """The colours of what a field names, in order."""
+    scale = {"domain": list(colours), "range": list(colours.values())}
+    return {"field": field, "type": "nominal", "sort": None, "scale": scale}
 
 
 def axis_unit(seconds: float) -> tuple[str, float]:

@@ -10,11 +10,10 @@ from functools import cached_property
 from typing import Any
 
 from placer.decision import Decision, Table
-from placer.explanation.sections import Section
-from placer.explanation.sentences import headings, legend, sureness
-from placer.explanation.text import drawn, plain
+from placer.explanation.words import headings, legend, sureness
 from placer.pricing import Cost
-from placer.units import format_seconds
+from placer.sections import Section, render
+from placer.units import format_duration, format_interval
 
 #: What varies, in words, and what is counted of it.
 _AXES = {"batch": "batch size", "steps": "number of steps", "count": "steps", "repeats": "number of repeats"}
@@ -29,7 +28,7 @@ _BETTER = {"time": "faster", "cost": "cheaper", "energy": "less energy"}
 class Sweep:
     """Tables by value of ``over``: batch or steps, of a job batch or count of its ``part``, or repeats.
 
-    ``failed`` says why a value has none.
+    All are of the same devices. ``failed`` says why a value has none.
     """
 
     over: str
@@ -52,34 +51,26 @@ class Sweep:
         """Whether its times are those of a whole run, what is paid once included, and not of one step or job."""
         return self.over in ("steps", "repeats")
 
-    @property
-    def objective(self) -> str:
-        """What the choices minimize: time, cost or energy."""
-        return next((decision.objective for decision in self.decisions.values()), "time")
-
     def named(self, value: float) -> str:
         """A value in words: ``batch 64``, ``64 steps``."""
         what = f"batch {value:,.0f}" if self.over == "batch" else f"{value:,.0f} {_COUNTED[self.over]}"
         return f"{what} of {self.part}" if self.part else what
 
     @property
-    def costs(self) -> dict[str, Cost]:
+    def costs(self) -> Mapping[str, Cost]:
         """A cost of each device, for what holds at all values."""
-        return {device: cost for table in self.rows.values() for device, cost in table.costs.items()}
+        return next(iter(self.rows.values())).costs
 
     @property
     def headings(self) -> dict[str, str]:
         """The devices, and what each is called above its numbers."""
         return headings(self.costs)
 
-    def times(self, device: str) -> list[tuple[float, float, float] | None]:
+    def times(self, device: str) -> list[tuple[float, float, float]]:
         """Seconds, low and high at each value: of the whole run over numbers of steps or repeats, else of one."""
-        times: list[tuple[float, float, float] | None] = []
+        times = []
         for value, table in self.rows.items():
-            cost = table.costs.get(device)
-            if cost is None:
-                times.append(None)
-                continue
+            cost = table.costs[device]
             once, steps = (cost.one_time_seconds, value) if self.in_all else (0.0, 1)
             times.append((once + steps * cost.step_seconds, once + steps * cost.low, once + steps * cost.high))
         return times
@@ -93,30 +84,55 @@ class Sweep:
         return _changes({value: decision.verdict for value, decision in self.decisions.items()})
 
     def turn(self, value: int) -> float | None:
-        """About where the two choices take equal time between the value before ``value`` and ``value``; None: nowhere.
-
-        The logarithm of the two times' ratio is interpolated linearly over the logarithm of the value. None where time
-        is not what turns the choice.
-        """
+        """About where the two choices are level between the value before ``value`` and ``value``; None: nowhere."""
         values = list(self.rows)
         index = values.index(value)
-        if not index or self.objective != "time":
-            return None
-        old, new = (self.times(self.decisions[end].device) for end in (values[index - 1], value))
-        pairs = []
-        for before, after in ((old[i], new[i]) for i in (index - 1, index)):
-            if before is None or after is None:
-                return None
-            pairs.append((before[0], after[0]))
-        return level(values[index - 1], value, *pairs)
+        return level(self.rows, values[index - 1], value) if index else None
 
     def to_text(self, *, width: int = 100, color: bool = False) -> str:
         """Text at most ``width`` columns wide: the table, and where the devices take equal time."""
+        return render(self.sections(), width=width, color=color)
+
+    def sections(self) -> list[Section]:
+        """The table, and what it says in words."""
         levels = [self.turn(value) for value, _ in self.crossovers()[1:]]
-        meetings = [f"Both take equal time at about {self.named(where)}." for where in levels if where is not None]
+        what = "take equal time" if self._objective == "time" else "are level"
+        meetings = [f"Both {what} at about {self.named(where)}." for where in levels if where is not None]
         failures = [f"{self.named(value)}: {reason}" for value, reason in self.failed.items()]
-        below = [*legend(self.costs.values()), *meetings, turns(self), *failures]
-        return plain([*drawn(table(self), width), *below], width=width, color=color)
+        return [self._table(), Section(after=[*legend(self.costs.values()), *meetings, self.verdict(), *failures])]
+
+    def verdict(self) -> str:
+        """One sentence on which device is chosen where."""
+        (_, first), *later = self.verdicts()
+        if not later:
+            return f"{first} at every {self.axis}."
+        return f"{first} first; " + "; ".join(f"{device} from {self.named(value)} on" for value, device in later) + "."
+
+    @property
+    def _objective(self) -> str:
+        return next(iter(self.rows.values())).objective.name
+
+    def _table(self) -> Section:
+        """One row per value, an arrow where the verdict changes; of many devices there is no room for intervals."""
+        wide = len(self.costs) <= MOST_INTERVALS
+        columns = [column for name in self.headings.values() for column in ((name, "90% between") if wide else (name,))]
+        turning = {value for value, _ in self.verdicts()[1:]}
+        times_of = [self.times(name) for name in self.costs]
+        rows = []
+        for index, (value, decision) in enumerate(self.decisions.items()):
+            cells = [f"{value:,}"]
+            for times in times_of:
+                seconds, low, high = times[index]
+                cells += [format_duration(seconds), *([format_interval(low, high, seconds)] if wide else [])]
+            if len(self.costs) > 1:
+                cells.append(f"{'→ ' if value in turning else ''}{decision.verdict}")
+                cells.append("-" if decision.confidence is None else sureness(decision.confidence))
+            rows.append(cells)
+        unit = "in all" if self.in_all else "of the job" if self.part else "of a step"
+        compared = [_BETTER[self._objective], "sure"] if len(self.costs) > 1 else []
+        strong = [number for number, value in enumerate(self.rows) if value in turning]
+        title = f"Seconds {unit} by {self.axis}"
+        return Section(title, rows=rows, heads=[self.over, *columns, *compared], strong=strong)
 
     def to_json(self) -> str:
         """Indented JSON, ending in a newline."""
@@ -143,15 +159,20 @@ class Sweep:
         return json.dumps(values, indent=2, allow_nan=False) + "\n"
 
 
-def level(low: float, high: float, at_low: tuple[float, float], at_high: tuple[float, float]) -> float | None:
-    """About where two devices take the same between the values ``low`` and ``high``.
+def level(tables: Mapping[int, Table], low: int, high: int) -> float | None:
+    """About where the device chosen at the value ``low`` and the one chosen at ``high`` are level.
 
-    Given is what the one chosen at ``low`` and the one chosen at ``high`` take at each. The logarithm of the ratio is
-    interpolated linearly over the logarithm of the value. None where it does not cross 1.
+    The logarithm of the ratio of what they take is interpolated linearly over the logarithm of the value. None where
+    that does not cross 1: something else than time, money or energy turns the choice, like memory.
     """
-    if min(*at_low, *at_high) <= 0.0:
-        return None
-    first, last = (math.log(old / new) for old, new in (at_low, at_high))
+    old, new = (tables[value].decide().device for value in (low, high))
+    ratios = []
+    for table in (tables[low], tables[high]):
+        before, after = (table.objective.counted(table.costs[name]) for name in (old, new))
+        if before <= 0.0 or after <= 0.0:
+            return None
+        ratios.append(math.log(before / after))
+    first, last = ratios
     if first == last or not first <= 0.0 <= last:
         return None
     return float(low * (high / low) ** (-first / (last - first)))
@@ -164,46 +185,3 @@ def _changes(said: Mapping[int, str]) -> list[tuple[int, str]]:
         if not changes or changes[-1][1] != words:
             changes.append((value, words))
     return changes
-
-
-def turns(sweep: Sweep) -> str:
-    """One sentence on which device is chosen where."""
-    (_, first), *later = sweep.verdicts()
-    if not later:
-        return f"{first} at every {sweep.axis}."
-    return f"{first} first; " + "; ".join(f"{device} from {sweep.named(value)} on" for value, device in later) + "."
-
-
-def table(sweep: Sweep) -> Section:
-    """One row per value, with an arrow where the verdict changes; of many devices there is no room for intervals."""
-    # A single device is no choice that one could be sure of.
-    compared = any(decision.speedup is not None for decision in sweep.decisions.values())
-    wide = len(sweep.headings) <= MOST_INTERVALS
-    columns = [column for name in sweep.headings.values() for column in ((name, "90% between") if wide else (name,))]
-    times_of = {name: sweep.times(name) for name in sweep.headings}
-    turning = {value for value, _ in sweep.verdicts()[1:]}
-    rows = []
-    for index, (value, decision) in enumerate(sweep.decisions.items()):
-        cells = [f"{value:,}"]
-        for times in times_of.values():
-            time = times[index]
-            words = ["-", "-"] if time is None else [format_seconds(time[0]), _between(time[1], time[2])]
-            cells += words if wide else words[:1]
-        if compared:
-            unsure = decision.confidence is None or decision.speedup is None
-            cells.append(f"{'→ ' if value in turning else ''}{decision.verdict}")
-            cells.append("-" if unsure else sureness(decision.confidence or 0.0))
-        rows.append(cells)
-    unit = "in all" if sweep.in_all else "of the job" if sweep.part else "of a step"
-    return Section(
-        f"Seconds {unit} by {sweep.axis}",
-        rows=rows,
-        heads=[sweep.over, *columns, *([_BETTER[sweep.objective], "sure"] if compared else [])],
-        strong=[number for number, value in enumerate(sweep.rows) if value in turning],
-    )
-
-
-def _between(low: float, high: float) -> str:
-    """An interval, its unit once where both ends have it: ``1.20–1.50 ms``."""
-    (a, unit), (b, other) = format_seconds(low).split(" "), format_seconds(high).split(" ")
-    return f"{a}–{b} {other}" if unit == other else f"{a} {unit}–{b} {other}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from placer.decision import (
     JOB,
@@ -41,21 +42,44 @@ def find_turn(traced: Traced, question: Question, table: Table) -> Turn | None:
     size = batch_size(part.workload)
     if size is None or len({is_cpu(name) for name in table.costs}) < 2:
         return None
-    first = replace(table, beside=frozenset())
-    search = _Search(part.workload, question.all_alike(), {size: first})
-    upward = search.on_cpu(size)
-    search.walk(size, LARGEST if upward else 1)
-    if search.bracket is None:  # how it is the other way, for one size
-        search.walk(size, 1 if upward else min(size * FACTOR, LARGEST), at_once=True)
-    return search.result() if len(search.tables) > 1 else None  # of one size nothing can turn
+    sizes = _Sizes(part.workload, question.all_alike(), {size: replace(table, beside=frozenset())})
+    larger, smaller = _larger(size), _smaller(size)
+    forth, back = (larger, smaller[-1:]) if sizes.on_cpu(size) else (smaller, larger[:1])
+    # Where it does not turn, how it is the other way, for one size.
+    ends = sizes.first_change(size, forth) or sizes.first_change(size, back)
+    if len(sizes.tables) < 2:  # of one size nothing can turn
+        return None
+    smallest, largest = min(sizes.tables), max(sizes.tables)
+    low, high = sizes.refined(*ends) if ends else (smallest, largest)
+    below, above = (sizes.tables[end].decide().device for end in (low, high))
+    return Turn(sizes.middle(low, high) if ends else None, below, above, smallest, largest)
 
 
-class _Search:
-    """The tables of a workload by batch size, and once found the two sizes between which the choice turns."""
+def _larger(size: int) -> list[int]:
+    """The sizes above one that are asked about."""
+    sizes = []
+    while size < LARGEST:
+        size = min(size * FACTOR, LARGEST)
+        sizes.append(size)
+    return sizes
 
-    def __init__(self, workload: Workload, question: Question, tables: dict[int, Table]) -> None:
-        self.workload, self.question, self.tables = workload, question, tables
-        self.bracket: tuple[int, int] | None = None
+
+def _smaller(size: int) -> list[int]:
+    """The sizes below one that are asked about, the largest first."""
+    sizes = []
+    while size > 1:
+        size = max(size // FACTOR, 1)
+        sizes.append(size)
+    return sizes
+
+
+@dataclass
+class _Sizes:
+    """The answers for a workload by batch size."""
+
+    workload: Workload
+    question: Question
+    tables: dict[int, Table]
 
     def on_cpu(self, size: int) -> bool:
         """Whether the choice at a size that was priced is a CPU."""
@@ -69,44 +93,28 @@ class _Search:
                 self.tables[size] = answer(replace(self.question, work=traced))
         return size in self.tables
 
-    def walk(self, start: int, end: int, *, at_once: bool = False) -> None:
-        """Go from ``start`` to ``end``, until the choice turns or a size cannot be priced."""
-        near = start
-        while (near < end if end > start else near > end) and self.bracket is None:
-            far = end if at_once else min(near * FACTOR, end) if end > start else max(near // FACTOR, end)
+    def first_change(self, near: int, sizes: Sequence[int]) -> tuple[int, int] | None:
+        """The two neighbours of ``near`` and ``sizes`` between which the choice turns, the smaller first."""
+        for far in sizes:
             if not self.priced(far):
-                return
-            if self.on_cpu(far) != self.on_cpu(near):
-                self.bracket = min(near, far), max(near, far)
-                self.refine()
-            near = far
-
-    def refine(self) -> None:
-        """Bring the two sizes closer together, each time where they are level as far as is known."""
-        for _ in range(REFINED):
-            assert self.bracket is not None
-            low, high = self.bracket
-            middle = round(self.level() or (low * high) ** 0.5)
-            if high <= CLOSE * low or not low < middle < high or not self.priced(middle):
-                return
-            self.bracket = (low, middle) if self.on_cpu(middle) != self.on_cpu(low) else (middle, high)
-
-    def level(self) -> float | None:
-        """About where the two choices take the same; None where something else turns it, like memory."""
-        assert self.bracket is not None
-        low, high = (self.tables[size] for size in self.bracket)
-        old, new = low.decide().device, high.decide().device
-        pairs: list[tuple[float, float]] = []
-        for table in (low, high):
-            if old not in table.costs or new not in table.costs:
                 return None
-            before, after = (self.question.objective.counted(table.costs[name]) for name in (old, new))
-            pairs.append((before, after))
-        return level(*self.bracket, *pairs)
+            if self.on_cpu(far) != self.on_cpu(near):
+                return min(near, far), max(near, far)
+            near = far
+        return None
 
-    def result(self) -> Turn:
-        smallest, largest = min(self.tables), max(self.tables)
-        low, high = self.bracket or (smallest, largest)
-        below, above = self.tables[low].decide().device, self.tables[high].decide().device
-        batch = None if self.bracket is None else self.level() or (low * high) ** 0.5
-        return Turn(batch, below, above, smallest, largest)
+    def middle(self, low: int, high: int) -> float:
+        """About where the two choices are level; half way where something else turns it, like memory."""
+        return level(self.tables, low, high) or (low * high) ** 0.5
+
+    def refined(self, low: int, high: int) -> tuple[int, int]:
+        """The two sizes brought closer together, each time where they are level as far as is known."""
+        for _ in range(REFINED):
+            middle = round(self.middle(low, high))
+            if high <= CLOSE * low or not low < middle < high or not self.priced(middle):
+                break
+            if self.on_cpu(middle) == self.on_cpu(low):
+                low = middle
+            else:
+                high = middle
+        return low, high

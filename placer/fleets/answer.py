@@ -12,18 +12,15 @@ from typing import Any
 from placer.decision import MANY, without_maker
 from placer.errors import PlacerError
 from placer.explanation import (
-    Section,
     kind,
     kind_mark,
     legend,
-    new_table,
-    plain,
     render_page,
-    styled,
     workload_line,
 )
 from placer.pricing import Cost, Provenance
 from placer.printable import printable
+from placer.sections import Section, render
 from placer.units import format_bytes, format_count, format_dollars, format_duration, format_interval, format_joules
 
 #: History of the JSON format.
@@ -37,8 +34,6 @@ LIMITS = {
 SHOWN = 20
 #: So many machines in a row with the same numbers are named one by one.
 _NAMED = 3
-#: Characters of a name that is kept on one line at the expense of the verdict.
-_LONGEST_NAME = 32
 #: A word that tells the model of a data centre's GPU: T4, V100, A10G, L40S, GH200, MI300X.
 _MODEL = re.compile(r"[A-Z]{1,2}\d{1,3}[A-Za-z]?(?=$|[-_])")
 #: Namespace of labels that node feature discovery sets without further configuration.
@@ -163,36 +158,29 @@ class Fleet:
 
     def to_text(self, *, width: int = 100, color: bool = False) -> str:
         """Text at most ``width`` columns wide; with ANSI codes only where ``color`` asks for them."""
-        every = _lines(self.rows)
-        shown = [row for number, row in enumerate(every) if number < SHOWN or _mark(self, row) == "* "]
-        if len(shown) + SHOWN // 4 >= len(every):
-            shown = every
-        heads, cells = _columns(self, shown)
-        table = new_table("", heads)
-        table.title, table.padding = None, (0, 1, 0, 0)
-        longest = max(len(name) for name, *_ in cells)
-        for column, head in zip(table.columns, heads, strict=True):
-            column.header = styled(head)  # some have two lines
-            column.justify = "left" if head.strip() in ("machine", "on", "verdict") else "right"
-            column.no_wrap = head != "verdict" and (head.strip() != "machine" or longest <= _LONGEST_NAME)
-        for number, row in enumerate(cells):
-            table.add_row(*row, style="bold" if self.best and not number else "")
-        parts: list[Any] = [styled(_headline(self), "bold"), *_details(self), table]
-        if len(shown) < len(every):
-            parts += [f"… and {len(every) - len(shown):,} more (--format json shows all)", ""]
-        parts += [*_remarks(self, shown), *(f"- {note}" for note in self.notes)]
-        return plain(parts, width=width, color=color)
+        return render(self.sections(shortened=True), width=width, color=color)
 
     def to_html(self) -> str:
         """One page without external parts. Raises PlacerError without jinja2 or vl-convert."""
+        answer, *others = self.sections()
+        return render_page([answer, Section(after=[workload_line(self.workload)]), *others])
+
+    def sections(self, *, shortened: bool = False) -> list[Section]:
+        """The best machine, the table, and what its marks mean; ``shortened``: of a long list the first lines."""
         every = _lines(self.rows)
-        heads, rows = _columns(self, every)
-        heads = [head.replace("\n", " ") for head in heads]
-        sections = [
-            Section("Machines", heads=heads, rows=rows, strong=[0] if self.best else [], wordy=True),
-            Section("Notes", items=[*_remarks(self, every), *self.notes]),
+        shown = [row for number, row in enumerate(every) if number < SHOWN or _mark(self, row) == "* "]
+        if not shortened or len(shown) + SHOWN // 4 >= len(every):
+            shown = every
+        heads, cells = _columns(self, shown)
+        left = [number for number, head in enumerate(heads) if head in ("on", "verdict")]
+        more = f"… and {len(every) - len(shown):,} more (--format json shows all)"
+        return [
+            Section(_headline(self), after=_details(self)),
+            Section(heads=heads, rows=cells, strong=[0] if self.best else [], left=left),
+            Section(after=[more] if len(shown) < len(every) else []),
+            Section(after=_remarks(self, shown)),
+            Section(items=self.notes),
         ]
-        return render_page(_headline(self), _details(self), workload_line(self.workload), sections)
 
     def to_nfd(self) -> str:
         """Labels for the node that runs it, as a file of node feature discovery's local feature source.
@@ -333,7 +321,7 @@ def _details(fleet: Fleet) -> list[str]:
 def _columns(fleet: Fleet, shown: Sequence[FleetRow]) -> tuple[list[str], list[list[str]]]:
     """The heads of the columns, and the cells of every line. Times are in all, where the number of steps is known."""
     priced, power = _has_prices(fleet), fleet.objective == "energy"
-    per = "" if fleet.count is not None else "\nof 1M"
+    per = "" if fleet.count is not None else " of 1M"
     heads = ["  machine" if priced or power else "machine", "on", fleet.unit if fleet.count is None else "in all"]
     heads += ["90% between", *([f"money{per}"] * priced), *([f"energy ~{per}"] * power), "verdict"]
     cells = []

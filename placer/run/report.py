@@ -14,11 +14,11 @@ from placer import machine
 from placer.api import explained
 from placer.decision import StepIdentity, StepTime, ask, recorded, traced_step
 from placer.errors import PlacerError, first_line
-from placer.explanation import Explanation, headings, legend, new_table, plain, render_text, styled, sureness
+from placer.explanation import Explanation, headings, legend, sureness
 from placer.pricing import Cost
-from placer.printable import printable
 from placer.profile import Profile
 from placer.run.watcher import WatchedModel
+from placer.sections import Section, render
 from placer.tracing import Trace
 from placer.units import format_seconds
 
@@ -43,18 +43,15 @@ class Answer:
         return device.type if device.index in (None, 0) else f"{device.type}:{device.index}"
 
 
-def render(models: Sequence[WatchedModel], width: int, profile: Any, what_if: str | None, explain: bool) -> str:
+def report(models: Sequence[WatchedModel], width: int, profile: Any, what_if: str | None, explain: bool) -> str:
     """A table of steps by device and what each model would gain, and every explanation where that was asked for."""
     answers = [_answer(watched, profile, what_if, explain) for watched in models]
     explanations = [answer.explanation for answer in answers if answer.explanation]
     rows = {name: row for explanation in explanations for name, row in explanation.devices.items()}
-    parts: list[Any] = [_table(answers, rows)] if rows else []
-    parts += [f"- {_name(answer.watched)}: {line}" for answer in answers for line in _sentences(answer)]
-    if marks := legend(rows.values()):
-        parts += ["", *marks]
-    text = plain(parts, width=width)
+    items = [f"{_name(answer.watched)}: {line}" for answer in answers for line in _sentences(answer)]
+    text = render([_table(answers, rows), Section(items=items), Section(after=legend(rows.values()))], width=width)
     if explain:
-        text += "".join(f"\n{render_text(explanation, width=width)}" for explanation in explanations)
+        text += "".join(f"\n{explanation.to_text(width, full=True, verify='')}" for explanation in explanations)
     return text
 
 
@@ -97,10 +94,9 @@ def _shapes(trace: Trace) -> tuple[Tensor, ...]:
     return tuple(torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta") for spec in trace.batch)
 
 
-def _table(answers: Sequence[Answer], rows: dict[str, Cost]) -> Any:
-    table = new_table(
-        "placer: a step of each model", ["model", "steps", "ran on", "measured", *headings(rows).values()]
-    )
+def _table(answers: Sequence[Answer], rows: dict[str, Cost]) -> Section:
+    """Two rows for each model: its steps on each device; and below its name what it runs on."""
+    cells = []
     for answer in answers:
         watched, explanation = answer.watched, answer.explanation
         if explanation is None:
@@ -108,11 +104,12 @@ def _table(answers: Sequence[Answer], rows: dict[str, Cost]) -> Any:
         workload = explanation.workload
         doing = f"training, {workload['optimizer']}" if workload["mode"] == "train" else "inference"
         cast = f", {workload['autocast']}" if workload["autocast"] else ""
-        called = styled(f"{printable(_name(watched))}\n  {printable(', '.join(workload['inputs']))}, {doing}{cast}")
         times = [explanation.devices[name].step_seconds if name in explanation.devices else None for name in rows]
-        cells = ["-" if seconds is None else format_seconds(seconds) for seconds in (watched.seconds, *times)]
-        table.add_row(called, f"{watched.steps:,}" if watched.steps else "-", answer.home, *cells)
-    return table
+        shown = ["-" if seconds is None else format_seconds(seconds) for seconds in (watched.seconds, *times)]
+        cells.append([_name(watched), f"{watched.steps:,}" if watched.steps else "-", answer.home, *shown])
+        cells.append([f"  {', '.join(workload['inputs'])}, {doing}{cast}", *[""] * (len(shown) + 2)])
+    heads = ["model", "steps", "ran on", "measured", *headings(rows).values()]
+    return Section("placer: a step of each model", heads=heads, rows=cells)
 
 
 def _name(watched: WatchedModel) -> str:

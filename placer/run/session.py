@@ -89,9 +89,9 @@ class Session:
             ended += f"placer: only the first {len(self.watcher.models)} architectures were looked at\n"
         if not self.watcher.models:
             return f"{ended}placer: no model ran: a model is an nn.Module with parameters that is called with tensors\n"
-        from placer.run.report import render
+        from placer.run.report import report
 
-        return ended + render(self.watcher.models, width, options.profile, options.what_if, options.explain)
+        return ended + report(self.watcher.models, width, options.profile, options.what_if, options.explain)
 
     def _start(self) -> None:
         """torch has just been imported by the script."""

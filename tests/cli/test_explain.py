@@ -13,7 +13,7 @@ from torch import nn
 
 import placer
 from placer import machine, profile
-from placer.cli.options import Range, parse_batch, parse_sweep
+from placer.cli.target import Range, parse_batch, parse_sweep
 from placer.profile.profile import Profile
 
 Run = Callable[..., Result]

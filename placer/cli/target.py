@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
@@ -25,42 +26,19 @@ DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16"
 Shape = tuple[tuple[int, ...], str]
 #: Names of the options that say what a single step is.
 OF_A_STEP = ("batches", "mode", "loss", "loss_target", "optimizer", "autocast", "steps", "data", "outputs")
+#: What a command's help says of TARGET.
+_TARGETS = (
+    "TARGET is package.module:attribute or file.py:attribute (a module, a placer.Job, a class or a factory, perhaps "
+    "with (arguments) behind it), hf:NAME of a transformers model, or an exported program, file.pt2."
+)
 #: Names of dtypes that autocast computes in.
 _AUTOCAST = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "float16": "float16"}
 
 
-def step_options(command: F) -> F:
-    """The options in ``OF_A_STEP``."""
-    for option in (
-        click.option(
-            "--outputs",
-            type=click.Choice(["host", "device"]),
-            help="Where the outputs of an inference go.  [default: they stay where the batches stay]",
-        ),
-        click.option(
-            "--data",
-            type=click.Choice(["host", "pinned", "device"]),
-            default="host",
-            show_default=True,
-            help="Where the batches live.",
-        ),
-        click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Steps to run.  [default: a long run]"),
-        click.option(
-            "--autocast", type=click.Choice(list(_AUTOCAST)), metavar="bf16|fp16", help="Run under torch.autocast."
-        ),
-        click.option("--optimizer", metavar="NAME", help="Optimizer of a training step.  [default: adam]"),
-        click.option(
-            "--loss-target",
-            metavar="32:int64",
-            help="Shape of what the loss compares with.  [default: as the model's output asks for]",
-        ),
-        click.option(
-            "--loss",
-            metavar="NAME",
-            help="Loss of a training step: cross_entropy, CrossEntropyLoss, file.py:attribute.  "
-            "[default: the output's own, else its sum]",
-        ),
-        click.option("--mode", type=click.Choice(["train", "infer"]), help="[default: as the model is]"),
+def target_options(*, required: bool) -> Callable[[F], F]:
+    """TARGET, and the options in ``OF_A_STEP``, which the command gives to ``work``."""
+    options = (
+        click.argument("target", required=required),
         click.option(
             "--batch",
             "batches",
@@ -69,9 +47,44 @@ def step_options(command: F) -> F:
             help="Shape of an input, float32 unless it says otherwise (4,128:int64). "
             "Repeat it for a model of several inputs.",
         ),
-    ):
-        command = option(command)
-    return command
+        click.option("--mode", type=click.Choice(["train", "infer"]), help="[default: as the model is]"),
+        click.option(
+            "--loss",
+            metavar="NAME",
+            help="Loss of a training step: cross_entropy, CrossEntropyLoss, file.py:attribute.  "
+            "[default: the output's own, else its sum]",
+        ),
+        click.option(
+            "--loss-target",
+            metavar="32:int64",
+            help="Shape of what the loss compares with.  [default: as the model's output asks for]",
+        ),
+        click.option("--optimizer", metavar="NAME", help="Optimizer of a training step.  [default: adam]"),
+        click.option(
+            "--autocast", type=click.Choice(list(_AUTOCAST)), metavar="bf16|fp16", help="Run under torch.autocast."
+        ),
+        click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Steps to run.  [default: a long run]"),
+        click.option(
+            "--data",
+            type=click.Choice(["host", "pinned", "device"]),
+            default="host",
+            show_default=True,
+            help="Where the batches live.",
+        ),
+        click.option(
+            "--outputs",
+            type=click.Choice(["host", "device"]),
+            help="Where the outputs of an inference go.  [default: they stay where the batches stay]",
+        ),
+    )
+
+    def add(command: F) -> F:
+        command.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n{_TARGETS}"
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 def device_option(text: str) -> Callable[[F], F]:
@@ -264,28 +277,3 @@ def parse_batch(text: str, option: str = "--batch", default: str = "float32") ->
     if max(shape) > MAX_SIZE:
         raise ValueError(f"{option} {text!r}: {max(shape)} is larger than any tensor")
     return shape, name
-
-
-@dataclass(frozen=True)
-class Range:
-    """What a sweep varies (batch or steps; of a job repeats, or batch or count of a ``part``), and its values."""
-
-    over: str
-    values: tuple[int, ...]
-    part: str = ""
-
-
-def parse_sweep(text: str) -> Range:
-    """``"batch=1:4096"``, ``"steps=1:4096"`` -> the powers of two between, both ends included; see ``Range``."""
-    match = re.fullmatch(r"(?:(batch|steps|repeats)|(.+)\.(batch|count))=(\d{1,9}):(\d{1,9})", text.strip(), re.ASCII)
-    if match is None:
-        raise ValueError(
-            f"--sweep {text!r} is not a range of batch sizes like batch=1:4096, or of steps=1:4096; "
-            "of a job: repeats=1:4096, or PART.batch=1:4096, or PART.count=1:4096"
-        )
-    low, high = int(match[4]), int(match[5])
-    if not 1 <= low <= high:
-        raise ValueError(f"--sweep {text!r}: the range must start at 1 or more and not end below its start")
-    powers = [2**n for n in range(low.bit_length(), high.bit_length())]
-    values = tuple(sorted({low, high, *(n for n in powers if low <= n <= high)}))
-    return Range(match[1] or match[3], values, match[2] or "")
