@@ -171,9 +171,8 @@ def _facts(report: Mapping[str, Any]) -> Iterator[Fact]:
     torch, nvml, profile = report["torch"], report.get("nvml"), report.get("profile")
     if torch is not None:
         built = [f"{name} {torch[key]}" for name, key in (("CUDA", "cuda"), ("ROCm", "hip")) if torch[key]]
-        yield Fact(
-            "torch", f"{torch['version']}, {', '.join(built) or 'for the CPU alone'}, {torch['threads']} threads"
-        )
+        build = ", ".join(built) or "for the CPU alone"
+        yield Fact("torch", f"{torch['version']}, {build}, {torch['threads']} threads")
     for device in report.get("devices", ()):
         yield Fact(device["device"], "; ".join([", ".join(_named(device, report["fingerprint"])), _rests_on(device)]))
     if nvml:

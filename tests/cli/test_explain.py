@@ -13,7 +13,8 @@ from torch import nn
 
 import placer
 from placer import machine, profile
-from placer.cli.target import Range, parse_batch, parse_sweep
+from placer.cli.sweep import Range, parse_sweep
+from placer.cli.target import parse_batch
 from placer.profile.profile import Profile
 
 Run = Callable[..., Result]

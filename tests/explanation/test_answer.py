@@ -1,0 +1,149 @@
+"""The short answer: a line for each fact that decides, with figures that are those of the data."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from explained import explained
+from torch import nn
+
+import placer
+from placer.decision import Advice
+from placer.explanation import Explanation, Measured, Turn, accuracy, sureness
+from placer.explanation.accuracy import Record
+from placer.pricing import Prediction
+from placer.profile import Profile
+
+Make = Callable[..., Prediction]
+ROOT = Path(__file__).resolve().parents[2]
+ADVICE = Advice("op", "silu in place of mish", "torch.nn.functional.silu", "cuda@A", 1e-3, 0.8e-3, 0.2, True, True)
+GPUS = ("cuda@Tesla T4", "cuda@RTX 4090", "cuda@H100 80GB HBM3")
+
+
+def full_answer(make: Make, names: tuple[str, ...], seconds: tuple[float, ...]) -> Explanation:
+    """One that has every kind of line, with what makes each of them long."""
+    kinds = ("published", "published", "data sheet", "published")
+    found = {
+        name: make(name, step, bounded_by="launches", provenance=kind)
+        for name, step, kind in zip(names, seconds, kinds, strict=False)
+    }
+    limits = {name: {"launches": 0.8 * step} for name, step in zip(names, seconds, strict=True)}
+    turn = Turn(57.3, "cpu", names[-1], 1, 65_536) if len(names) > 1 else None
+    measured = {name: Measured(1e-3, 0.9e-3, 1.1e-3, 0.5) for name in names if "@" not in name}
+    made = explained(found)
+    return dataclasses.replace(made, advice=(ADVICE,), turn=turn, limits=limits, measured=measured)
+
+
+def facts(lines: list[str]) -> list[str]:
+    """The words that sentences begin with."""
+    return [line.split("  ")[0] for line in lines if "█" not in line and re.match(r"[a-z]+( [a-z]+)? {2,}\S", line)]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("seconds", [(2.41e-3, 1.95e-3, 1.94e-3, 0.95e-3), (1e-3, 3e-3, 4e-3, 5e-3), (1e-3,) * 4])
+@pytest.mark.parametrize("names", [("cpu",), ("cpu", GPUS[0]), ("cpu", *GPUS), ("cpu", "cuda", *GPUS[:2])])
+def test_each_fact_is_there_once(
+    make_prediction: Make, names: tuple[str, ...], seconds: tuple[float, ...], width: int
+) -> None:
+    found = full_answer(make_prediction, names, seconds[: len(names)])
+    lines = found.to_text(width).splitlines()
+    assert max(map(len, lines)) <= width
+    for name in names:
+        (bar,) = [line for line in lines if re.match(rf"{re.escape(name)}( [§†‡])? +\d", line)]
+        assert "█" in bar
+        assert re.search(r"\d–\d", bar)
+    assert lines.count("") == 2  # above and below the bars
+    turns = ["turns"] if len(names) > 1 else []
+    assert facts(lines) == ["why", *turns, "rests on", "advice", "measured"]
+    roomy = found.to_text(1000).splitlines()
+    assert len(roomy) == 1 + 2 + len(names) + len(facts(lines))  # where there is room, a fact is a line
+    assert found.to_text(width, full=True).startswith(found.to_text(width))
+
+
+def test_a_device_that_was_asked_for_and_cannot_run_it_is_told(handmade_profile: Profile) -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.Adam(model.parameters(), capturable=True)
+    text = str(placer.explain(model, (3, 4), optimizer=optimizer, profile=handmade_profile, what_if="T4"))
+    (told,) = [line for line in text.splitlines() if line.startswith("note ")]
+    assert told.split(maxsplit=1)[1].startswith("cpu is left out: Adam has capturable=True")
+
+
+def test_why_has_the_figures(make_prediction: Make) -> None:
+    found = full_answer(make_prediction, ("cpu", "cuda"), (3e-3, 1.5e-3))
+    assert "cuda is launch-bound, 1.20 of 1.50 ms is starting operations; cpu is launch-bound, 2.40 of" in str(found)
+    net = nn.Sequential(nn.Linear(84, 64), nn.ReLU(), nn.Linear(64, 1))
+    real = placer.explain(net, (512, 84), profile="amd-epyc-2-core", what_if="T4")
+    for name, limits in real.limits.items():
+        assert sum(limits.values()) == pytest.approx(real.devices[name].step_seconds)
+        assert max(limits, key=lambda bound: limits[bound]) == real.devices[name].bounded_by
+
+
+def test_sureness_never_claims_certainty() -> None:
+    assert [sureness(p) for p in (0.5, 0.97, 0.999, 1.0)] == ["50%", "97%", ">99%", ">99%"]
+
+
+# Money and energy.
+
+
+def priced(steps: int | None = None, **options: object) -> Explanation:
+    net = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+    asked = placer.Options(**options)  # type: ignore[arg-type]
+    return placer.explain(
+        net, (256, 512), mode="train", steps=steps, profile="amd-epyc-2-core", what_if="A100", options=asked
+    )
+
+
+def test_the_cheaper_device_is_chosen_and_the_trade_is_one_line() -> None:
+    found = priced(objective="cost", price={"cpu": 0.05, "cuda": 4.0})
+    text = found.to_text(full=True)
+    assert re.match(r"cpu: \S+ of what cuda@A100", text)
+    assert re.search(r"^ cuda.* as fast for .*× the money$", text, re.MULTILINE)
+    assert found.to_dict()["devices"]["cpu"]["dollars_per_hour"] == 0.05
+    with pytest.raises(placer.PlacerError, match="no price is given for cuda@A100"):
+        priced(objective="cost", price={"cpu": 0.05})
+
+
+def test_energy_is_marked_as_an_estimate_and_watts_may_be_given() -> None:
+    found = priced(objective="energy", steps=1000)
+    assert "Energy (~) is an estimate" in found.to_text(full=True)
+    assert all(row.watts for row in found.devices.values())
+    told = priced(objective="energy", watts={"cpu": 1.0, "cuda": 1000.0})
+    assert told.decision.device == "cpu"
+    assert [row.watts for row in told.devices.values()] == [1.0, 1000.0]
+
+
+# What numbers rest on, and how far such numbers are off.
+
+
+def records() -> list[Record]:
+    groups = (
+        accuracy.CALIBRATED_CPU, accuracy.ESTIMATED_CPU, accuracy.CALIBRATED_GPU, accuracy.PUBLISHED_GPU,
+        accuracy.SHEET_GPU, accuracy.HOST_BOUND_GPU,
+    )  # fmt: skip
+    return [record for group in groups for record in group]
+
+
+@pytest.mark.parametrize("record", records(), ids=lambda record: record.name)
+def test_the_usual_errors_are_those_of_the_page_on_accuracy(record: Record) -> None:
+    text = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    (row,) = [line for line in text.splitlines() if line.startswith(f"| {record.name}")]
+    match = re.search(r"\| (\d+) / (\d+) % \|", row)
+    assert match is not None, row
+    assert (f"{100 * record.median:.0f}", f"{100 * record.most:.0f}") == (match[1], match[2])
+
+
+def test_a_calibration_tells_its_own_error(handmade_profile: Profile) -> None:
+    cpu, cuda = handmade_profile.fits
+    held_out = dataclasses.replace(cpu, interval={**cpu.interval, "held_out": 0.2})
+    own = placer.explain(
+        nn.Linear(84, 64), (8, 84), profile=dataclasses.replace(handmade_profile, fits=(held_out, cuda))
+    )
+    assert own.usual_errors["cpu"].most == (pytest.approx(0.2214, abs=1e-4),) * 2
+    alone = dataclasses.replace(own, devices={"cpu": own.devices["cpu"]})
+    assert "a calibration here (9 in 10 steps within 22%" in str(alone)
+    assert own.usual_errors["cuda"].records == tuple(record.name for record in accuracy.CALIBRATED_GPU)

@@ -1,0 +1,231 @@
+"""One list of sections as text, page and card: golden files, widths, and names of any kind."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import chromium
+import pytest
+from explained import explained
+from torch import nn
+
+import placer
+from placer.decision import Decision, Question, answer, gather
+from placer.errors import PlacerError
+from placer.explanation import Advice, Explanation, LayerRow, Sweep, Turn, accuracy
+from placer.explanation.tables import step_parts
+from placer.placed import Placement
+from placer.pricing import Prediction
+from placer.printable import printable
+from placer.profile import Profile
+from placer.sections import bar
+from placer.workload import make_workload
+
+Make = Callable[..., Prediction]
+GOLDEN = Path(__file__).parent / "golden"
+WORKLOAD = {
+    "target": "Net", "mode": "train", "inputs": ["32×84 float32"], "optimizer": "adam", "loss": None, "steps": None,
+    "data": "host", "autocast": None, "parameters": 1234, "op_calls": 5,
+}  # fmt: skip
+MACHINE = {"cpu": "Some CPU", "cores": 2, "torch": "2.13.0", "calibrated": "2026-01-02"}
+BOUNDS = {
+    "cpu": {"arithmetic": 0.9e-3, "memory": 0.3e-3, "overhead": 0.0075e-3, "optimizer": 0.2925e-3},
+    "cuda": {"arithmetic": 0.02e-3, "memory": 0.1e-3, "overhead": 0.041e-3, "optimizer": 0.039e-3},
+}
+ADVICE = (
+    Advice("batch", "a batch of 128 instead of 32", "", "cuda", 31.25e-6, 10e-6, 0.68, guess=True),
+    Advice("op", "silu in place of mish", "torch.nn.functional.silu", "cpu", 1e-3, 0.8e-3, 0.2, changes_results=True),
+)
+NOTE = "a note that is long enough to be wrapped somewhere around the eightieth column, so that its hanging shows"
+
+
+@pytest.fixture
+def two(make_prediction: Make, monkeypatch: pytest.MonkeyPatch) -> Explanation:
+    """Two devices, and all that can be said of them. The usual errors are those of some day."""
+    for name, shares in (("CALIBRATED_CPU", (0.07, 0.13)), ("CALIBRATED_GPU", (0.18, 0.40))):
+        monkeypatch.setattr(accuracy, name, tuple(accuracy.Record("", share, 2.0 * share) for share in shares))
+    once = {"context": 0.4, "libraries": 0.8, "first_calls": 0.25, "weights": 0.05}
+    found = {
+        "cpu": make_prediction("cpu", 2e-3, compute=1.5e-3, bounded_by="arithmetic"),
+        "cuda": make_prediction(
+            "cuda",
+            1e-3,
+            compute=0.2e-3,
+            one_time_seconds=1.5,
+            one_time=once,
+            bounded_by="launches",
+            coverage=0.8,
+            sources=("calibrated",) * 4 + ("guess",),
+            peak_memory_bytes=12_100_000_000,
+        ),
+    }
+    return dataclasses.replace(explained(found, WORKLOAD, MACHINE, (NOTE,)), bounds=BOUNDS, advice=ADVICE)
+
+
+def test_golden(two: Explanation) -> None:
+    for name, content in (
+        ("two_devices.txt", two.to_text(80, full=True, verify="")),
+        ("two_devices.html", two._repr_html_() + "\n"),
+        ("two_devices.json", two.to_json()),
+    ):
+        assert content == (GOLDEN / name).read_text(encoding="utf-8"), name
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_lines_stay_within_the_width_however_long_names_are(two: Explanation, width: int) -> None:
+    long = tuple(LayerRow(f"encoder_of_many_words_{n}." + "x" * 90, "forward", {"cpu": 1.0}) for n in range(3))
+    for explanation in (two, dataclasses.replace(two, layers=long)):
+        assert max(map(len, explanation.to_text(width, full=True, verify="").splitlines())) <= width
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(1.0, "████"), (0.5, "██"), (0.15625, "▋"), (0.0, ""), (1e-9, "▏"), (7.0, "████")]
+)
+def test_a_bar_is_its_share_to_an_eighth_of_a_character(share: float, text: str) -> None:
+    assert bar(share, 4) == text
+
+
+def test_an_accelerator_that_waits_for_its_host_has_arithmetic_and_memory_too(handmade_profile: Profile) -> None:
+    net = nn.Sequential(*(nn.Linear(256, 256) for _ in range(8)))
+    found = placer.explain(net, (64, 256), profile="Tesla T4")
+    assert found.devices["cuda"].bounded_by == "launches"
+    parts = step_parts(found, "cuda")
+    assert sum(parts.values()) == pytest.approx(found.devices["cuda"].step_seconds)
+    assert min(parts[name] for name in ("arithmetic", "memory", "overhead", "starved")) > 0.0
+    assert "dispatch" in step_parts(placer.explain(net, (64, 256), profile=handmade_profile), "cpu")
+
+
+# No name can steer the terminal, or become markup.
+
+HOSTILE = "cuda@\x1b[2J\x1b]0;owned\x07<script>alert(1)</script>&\"'\u202e\x9b31m\r\nfake: 1 s [bold]"
+
+
+class Read(HTMLParser):
+    """The tags, attributes and text of HTML. Fails where a tag is not closed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(html)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag != "meta":  # the only void element there is
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture
+def hostile(make_prediction: Make) -> Explanation:
+    found = {"cpu": make_prediction("cpu", 2e-3), HOSTILE: make_prediction(HOSTILE, 1e-3)}
+    made = explained(found, {"target": HOSTILE, "inputs": [HOSTILE], "mode": HOSTILE}, {"cpu": HOSTILE}, (HOSTILE,))
+    layers = tuple(dataclasses.replace(row, name=HOSTILE.replace(".", "")) for row in made.layers)
+    ops = tuple(dataclasses.replace(row, op=HOSTILE, family=HOSTILE) for row in made.ops)
+    return dataclasses.replace(made, layers=layers, ops=ops, turn=Turn(5.0, "cpu", HOSTILE, 1, 9))
+
+
+def test_no_name_steers_the_terminal(hostile: Explanation) -> None:
+    text = hostile.to_text(full=True)
+    assert "owned" in text
+    assert all(character.isprintable() or character == "\n" for character in text)
+    assert not any(line.startswith("fake") for line in text.splitlines())
+    coloured = hostile.to_text(color=True, full=True)
+    assert "\x1b[1m" in coloured
+    assert "\x1b[2J" not in coloured
+    assert "\x1b]0" not in coloured
+    assert hostile.to_json().isascii()
+    assert "\x1b" not in hostile.to_json()
+
+
+def test_only_what_is_not_printable_is_replaced() -> None:
+    assert printable("plain 2×3 µs — <b>") == "plain 2×3 µs — <b>"
+    assert printable({"a\n": ["\x1b[m", 1, None, ("\r",)]}) == {"a\ufffd": ["\ufffd[m", 1, None, ("\ufffd",)]}
+
+
+def test_no_name_is_markup_in_a_card(hostile: Explanation) -> None:
+    for html in (hostile._repr_html_(), Placement(Decision(HOSTILE, 1, None, HOSTILE))._repr_html_()):
+        card = Read(html)
+        assert set(card.tags) <= {"div", "table", "tr", "td"}
+        assert {name for name, _ in card.attributes} <= {"style"}
+        assert "owned" in card.text
+        assert "\x1b" not in html
+
+
+def test_a_placement_without_a_prediction_shows_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    unpredicted = Decision("cpu", 2, None, "cpu: by the default rule, as <no> accelerator is present")
+    assert "by the default rule, as <no> accelerator is present" in Read(Placement(unpredicted)._repr_html_()).text
+    monkeypatch.setenv("PLACER_DEVICE", "cpu")
+    forced: Any = placer.choose(nn.Linear(2, 2), (1, 2))
+    assert "set by PLACER_DEVICE" in Read(forced._repr_html_()).text
+
+
+# The page: how it opens in a real browser, from the disk, with no network.
+
+
+def test_the_page_escapes_every_name_and_loads_nothing(hostile: Explanation) -> None:
+    pytest.importorskip("vl_convert")
+    html = hostile.to_html()
+    page = Read(html)
+    assert not {"script", "img", "link", "iframe"} & set(page.tags)
+    assert not {"src", "href"} & {name for name, _ in page.attributes}
+    assert "alert(1)" in page.text
+    assert not any(part in html for part in ("http://", "https://", "@import", "url("))
+
+
+@pytest.mark.parametrize("package", ["vl_convert", "jinja2"])
+def test_without_a_package_the_next_command_is_named(
+    two: Explanation, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(PlacerError, match=r"pip install 'torch-placer\[report\]'"):
+        two.to_html()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Page]:
+    pytest.importorskip("vl_convert")
+    if chromium.PROGRAM is None:
+        pytest.skip("there is no chromium")
+    with chromium.browser(tmp_path_factory.mktemp("chromium")) as opened:
+        yield opened
+
+
+def test_the_page_opens(browser: chromium.Page, handmade_profile: Profile, tmp_path: Path) -> None:
+    block = nn.Sequential(nn.Linear(64, 64), nn.ReLU())
+    net = nn.Sequential(*[nn.Sequential(block, nn.LayerNorm(64)) for _ in range(8)])
+    candidates = gather(handmade_profile, None, here=False)
+    rows = {size: answer(Question(make_workload(net, (size, 64)), candidates)) for size in (8, 512)}
+    file = tmp_path / "report.html"
+    file.write_text(Explanation.of(rows[8]).to_html(Sweep("batch", rows)), encoding="utf-8")
+    browser.open(file)
+    title = browser.evaluate("document.getElementById('verdict').textContent")
+    assert title.startswith(f"{rows[8].decide().device}: ")
+    assert "why" in browser.evaluate("document.querySelector('dl').textContent")
+    assert browser.evaluate("document.querySelectorAll('.plot svg').length") == 3
+    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+    style = "getComputedStyle(document.body)"
+    light = browser.evaluate(f"[{style}.backgroundColor, {style}.color]")
+    browser.open(file, dark=True)
+    assert len({*light, *browser.evaluate(f"[{style}.backgroundColor, {style}.color]")}) == 4
+
+    # A narrow window needs no sideways scrolling; plots stay large enough to be read, and scroll in themselves.
+    browser.open(file, width=420)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 420
+    assert browser.evaluate("document.querySelector('.plot svg').getBoundingClientRect().width") > 500
+    assert browser.problems == []
