@@ -74,7 +74,7 @@ class Catalog:
             rates = (sheet.float32_tflops, sheet.tensor_float16_tflops, sheet.bandwidth_gbps)
             numbers = map(_number, (*rates, sheet.l2_mb, sheet.memory_gb))
             rows.append([sheet.name, str(sheet.year), str(sheet.sms), *numbers, knowledge(sheet.name)])
-        table = Section(heads=_COLUMNS, rows=rows, left=(-1,), after=[_UNITS])
+        table = Section(rows=[_COLUMNS, *rows], left=(-1,), after=[_UNITS])
         return render([table], width=_NO_LIMIT, color=color)
 
 
