@@ -18,7 +18,7 @@ INDENT = 10
 #: Characters of a bar: it is not drawn where there is room for less than the first, and never longer than the second.
 SHORTEST_BAR, LONGEST_BAR = 4, 20
 #: No column is made narrower than this.
-NARROWEST = 8
+NARROWEST = 3
 #: Codes of a terminal: bold, and the colours of the devices' bars, in order: readable on dark and on light.
 _BOLD, _COLOURS = 1, (36, 35, 32, 34)
 #: The blank between a number and its unit: no line ends there.
