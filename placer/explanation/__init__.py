@@ -4,7 +4,7 @@ from placer.decision import Advice
 from placer.explanation.data import Bottleneck, LayerRow, Measured, OpRow, PartRow, SpanRow, Turn
 from placer.explanation.explanation import Explanation
 from placer.explanation.notebook import card
-from placer.explanation.page import axis_unit, check_packages, nominal, quantitative, render_page, svg
+from placer.explanation.page import check_packages, render_page
 from placer.explanation.sweep import Sweep
 from placer.explanation.turn import find_turn
 from placer.explanation.words import headings, kind, kind_mark, legend, machine_line, sureness, workload_line
@@ -20,7 +20,6 @@ __all__ = [
     "SpanRow",
     "Sweep",
     "Turn",
-    "axis_unit",
     "card",
     "check_packages",
     "find_turn",
@@ -29,10 +28,7 @@ __all__ = [
     "kind_mark",
     "legend",
     "machine_line",
-    "nominal",
-    "quantitative",
     "render_page",
     "sureness",
-    "svg",
     "workload_line",
 ]

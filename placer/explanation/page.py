@@ -61,7 +61,7 @@ def render_page(sections: Sequence[Section]) -> str:
     return page + "\n"
 
 
-def svg(spec: Mapping[str, Any], title: str) -> str:
+def _svg(spec: Mapping[str, Any], title: str) -> str:
     """A Vega-Lite specification as an SVG element that a screen reader introduces by ``title``."""
     check_packages()
     import vl_convert
@@ -93,7 +93,7 @@ def explanation_page(explanation: ExplanationData, sweep: Sweep | None = None) -
 
 def _timeline(device: str, spans: Sequence[SpanRow]) -> str:
     """What the host and the device do within one step."""
-    unit, scale = axis_unit(max(span.start + span.seconds for span in spans))
+    unit, scale = _axis_unit(max(span.start + span.seconds for span in spans))
     values = [
         {
             "lane": span.lane,
@@ -107,20 +107,20 @@ def _timeline(device: str, spans: Sequence[SpanRow]) -> str:
     phases = {phase: colour for phase, colour in PHASE_COLOURS.items() if any(row["phase"] == phase for row in values)}
     encoding = {
         "y": {"field": "lane", "type": "nominal", "sort": ["host", "device"], "title": None},
-        "x": quantitative("from", f"since the step began, {unit}", axis={"tickCount": 8}),
+        "x": _quantitative("from", f"since the step began, {unit}", axis={"tickCount": 8}),
         "x2": {"field": "to"},
-        "color": nominal("phase", phases),
+        "color": _nominal("phase", phases),
         "description": {"field": "what"},
     }
     mark = {"type": "bar", "stroke": "var(--paper)", "strokeWidth": 0.5}
     spec = {"data": {"values": values}, "height": {"step": 34}, "mark": mark, "encoding": encoding}
-    return svg(spec, f"When a step does what on {device}")
+    return _svg(spec, f"When a step does what on {device}")
 
 
 def _curves(sweep: Sweep) -> str:
     """The curves of all devices with their 90 % intervals on log scales; a rule where the choice turns."""
     called = sweep.headings
-    unit, scale = axis_unit(max(seconds for name in called for seconds, _, _ in sweep.times(name)))
+    unit, scale = _axis_unit(max(seconds for name in called for seconds, _, _ in sweep.times(name)))
     values = [
         {
             "x": value,
@@ -134,10 +134,10 @@ def _curves(sweep: Sweep) -> str:
         for value, (seconds, low, high) in zip(sweep.rows, sweep.times(name), strict=True)
     ]
     ticks = {"values": list(sweep.rows), "labelOverlap": True, "format": ",d"}
-    x = quantitative("x", sweep.axis, scale={"type": "log", "nice": False}, axis=ticks)
+    x = _quantitative("x", sweep.axis, scale={"type": "log", "nice": False}, axis=ticks)
     title = f"{unit} in all" if sweep.in_all else f"{unit} of {'the job' if sweep.part else 'a step'}"
-    y = quantitative("seconds", title, scale={"type": "log"}, axis={"tickCount": 5})
-    colour = nominal("device", dict(zip(called.values(), DEVICE_COLOURS, strict=False)))
+    y = _quantitative("seconds", title, scale={"type": "log"}, axis={"tickCount": 5})
+    colour = _nominal("device", dict(zip(called.values(), DEVICE_COLOURS, strict=False)))
     line, between = {"x": x, "y": y, "color": colour}, {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
     point = {"type": "point", "filled": True, "size": 50, "opacity": 1}
     layers: list[dict[str, Any]] = [
@@ -148,21 +148,21 @@ def _curves(sweep: Sweep) -> str:
     if turning := [{"x": sweep.turn(value) or value} for value, _ in sweep.crossovers()[1:]]:
         rule = {"type": "rule", "strokeDash": [4, 4], "color": "currentColor"}
         layers.append({"data": {"values": turning}, "mark": rule, "encoding": {"x": x}})
-    return svg({"data": {"values": values}, "height": 260, "layer": layers}, f"Time by {sweep.axis}")
+    return _svg({"data": {"values": values}, "height": 260, "layer": layers}, f"Time by {sweep.axis}")
 
 
-def quantitative(field: str, title: str, **more: Any) -> dict[str, Any]:
+def _quantitative(field: str, title: str, **more: Any) -> dict[str, Any]:
     """An axis of numbers; ``more`` are its scale and ticks."""
     return {"field": field, "type": "quantitative", "title": title, **more}
 
 
-def nominal(field: str, colours: Mapping[str, str]) -> dict[str, Any]:
+def _nominal(field: str, colours: Mapping[str, str]) -> dict[str, Any]:
     """The colours of what a field names, in order."""
     scale = {"domain": list(colours), "range": list(colours.values())}
     return {"field": field, "type": "nominal", "sort": None, "scale": scale}
 
 
-def axis_unit(seconds: float) -> tuple[str, float]:
+def _axis_unit(seconds: float) -> tuple[str, float]:
     """The unit in which an axis of about ``seconds`` is read, and its length in seconds."""
     for unit, scale in (("days", 86400.0), ("hours", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3)):
         if seconds >= scale:
