@@ -14,7 +14,7 @@ import placer.api
 import placer.calibration
 import placer.cli
 import placer.fleets
-from placer import question
+from placer import decision
 
 Run = Callable[..., Result]
 SOURCES = sorted(Path(placer.cli.__file__).parent.glob("*.py"))
@@ -42,7 +42,7 @@ def test_only_checks_are_called_for_wrong_usage() -> None:
 
 
 def test_an_inner_error_is_no_wrong_usage(run: Run, nets: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(question, "ask", fails)
+    monkeypatch.setattr(decision, "ask", fails)
     monkeypatch.setattr(placer.fleets, "rank", fails)
     monkeypatch.setattr(placer.calibration.research(), "validate", fails)
     shape = (f"{nets}:net", "--batch", "4,84", *EPYC)
