@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from functools import partial
 from typing import Any
 
@@ -14,9 +13,8 @@ import torch
 from torch import nn
 
 import placer
-from placer.errors import PlacerWarning, first_line
 from placer.integrations import loops
-from placer.workload import strict
+from placer.tracing import stands_for
 
 #: Arguments of ``Trainer`` that say where to train, and the values that leave it open.
 _OPEN = {"accelerator": ("auto",), "devices": ("auto", 1), "strategy": ("auto",), "num_nodes": (1,)}
@@ -33,7 +31,7 @@ _PRECISIONS = {
 class _Step(nn.Module):
     """A LightningModule's own step as a forward pass, in which each ``log`` costs what Lightning's does."""
 
-    def __init__(self, module: Any, method: str = "training_step") -> None:
+    def __init__(self, module: Any, method: str) -> None:
         super().__init__()
         self.module = module
         self.method = method
@@ -43,16 +41,12 @@ class _Step(nn.Module):
         return getattr(self.module, self.method)(batch, 0)
 
 
+@stands_for(LOG)
 def _log(name: str, value: Any, *args: Any, **kwargs: Any) -> None:
-    """In place of ``LightningModule.log``, which needs a trainer: as many functions, and its ops on the value."""
-    for _ in range(LOG):
-        _function()
+    """In place of ``LightningModule.log``, which needs a trainer: its ops on the value."""
     if isinstance(value, torch.Tensor):
         scalar = value.detach().clone().squeeze()
         scalar + scalar * 1.0  # a sum over the batches, each weighted by its size
-
-
-def _function() -> None: ...
 
 
 def _loss_of(output: Any) -> torch.Tensor:
@@ -78,7 +72,7 @@ def trainer_args(
 
     Raises TypeError for what is no LightningModule.
     """
-    _checked(module)
+    _check(module)
     of_caller = [
         f"{name}={trainer[name]!r}" for name, usual in _OPEN.items() if trainer.get(name, usual[0]) not in usual
     ]
@@ -114,8 +108,9 @@ def job(
         loading: ``"measure"`` times the loaders with some of their batches; or seconds, or a ``placer.Loading``.
         trainer: arguments of ``Trainer``. The documentation lists those that are read.
 
-    Raises ValueError, TypeError for a wrong argument.
+    Raises ValueError, TypeError for a wrong argument; what ``configure_optimizers`` raises goes through.
     """
+    _check(module)
     for name in ("fast_dev_run", "overfit_batches"):
         if trainer.get(name):
             raise ValueError(f"{name}={trainer[name]!r} tries a fit out and is not priced: leave it out of a job")
@@ -126,39 +121,47 @@ def job(
     clip = nn.utils.clip_grad_value_ if trainer.get("gradient_clip_algorithm") == "value" else nn.utils.clip_grad_norm_
     bar = BAR if trainer.get("enable_progress_bar") is not False else 0
     accumulate = loops.whole("accumulate_grad_batches", trainer.get("accumulate_grad_batches", 1))
-    step = _Step(_checked(module))
     batches = _batches("train", train_dataloader, trainer.get("limit_train_batches"))
     trained, repeats = _fit(trainer, batches, accumulate)
     parts = loops.training_parts(
-        step,
+        _Step(module, "training_step"),
         trained,
         accumulate=accumulate,
         clip=(lambda parameters: clip(parameters, limit)) if limit else None,
         update=UPDATE + bar,
         micro=MICRO + bar,
-        batch=(loops.first_batch(train_dataloader),),
         loss=_loss_of,
         optimizer=_configured(module) if optimizer is None else optimizer,
-        loading=loops.loading_of(loading, train_dataloader),
         autocast=_PRECISIONS[precision],
+        **_loaded(train_dataloader, loading),
     )
     if val_dataloader is not None and _validates(module):
         validated = _batches("val", val_dataloader, trainer.get("limit_val_batches"))
-        times = _validations(trainer, batches, trained)
-        if validated and times:
+        count = validated * _validations(trainer, batches, trained)
+        if count:
             parts.append(
                 placer.Part(
                     "validation",
                     _Step(module, "validation_step"),
-                    count=validated * times,
+                    count=count,
                     mode="infer",
-                    batch=(loops.first_batch(val_dataloader),),
-                    loading=loops.loading_of(loading, val_dataloader),
                     loop_calls=VALIDATION + bar,
                     autocast=_PRECISIONS[precision],
+                    **_loaded(val_dataloader, loading),
                 )
             )
     return placer.Job(parts, repeats=repeats)
+
+
+def _check(module: Any) -> None:
+    if not callable(getattr(module, "training_step", None)):
+        raise TypeError(f"module must be a LightningModule with a training_step, not {type(module).__name__}")
+
+
+def _loaded(loader: Any, loading: Any) -> dict[str, Any]:
+    """What a part takes of a loader, whose batches are one argument of a step."""
+    part = loops.loaded(loader, loading)
+    return {**part, "batch": (part["batch"],)}
 
 
 def _validates(module: Any) -> bool:
@@ -168,35 +171,20 @@ def _validates(module: Any) -> bool:
 
 
 def _configured(module: Any) -> torch.optim.Optimizer | None:
-    """The first optimizer that the module would train with; None (Adam) where its own method raises.
-
-    There is one PlacerWarning then, and under ``PLACER_STRICT=1`` the error, unless the method only needs a trainer.
-    """
+    """The first optimizer that the module would train with; None (Adam) where its own method needs a trainer."""
     try:
         optimizers = module.configure_optimizers()
-    except Exception as error:
+    except RuntimeError as error:
         if "is not attached to a `Trainer`" in str(error):  # what Lightning says where ``self.trainer`` is read
             return None
-        if strict():
-            raise
-        message = f"configure_optimizers raised {type(error).__name__}: {first_line(error)}"
-        warnings.warn(PlacerWarning(f"{message}; training with Adam is priced"), stacklevel=3)
-        return None
+        raise
     while isinstance(optimizers, (dict, tuple, list)) and optimizers:
         optimizers = optimizers.get("optimizer") if isinstance(optimizers, dict) else optimizers[0]
     return optimizers if isinstance(optimizers, torch.optim.Optimizer) else None
 
 
-def _checked(module: Any) -> Any:
-    if not callable(getattr(module, "training_step", None)):
-        raise TypeError(f"module must be a LightningModule with a training_step, not {type(module).__name__}")
-    return module
-
-
 def _batches(which: str, loader: Any, limit: Any) -> int:
     """Batches of ``loader`` in an epoch. ``limit``: at most so many, or this share of them, as ``Trainer`` takes it."""
-    if isinstance(limit, int):
-        limit = loops.whole(f"limit_{which}_batches", limit, least=int(which == "train"))
     try:
         length = len(loader)
     except TypeError:
@@ -213,22 +201,21 @@ def _fit(trainer: dict[str, Any], batches: int, accumulate: int) -> tuple[int, i
 
     The epochs are None where nothing limits them.
     """
-    epochs, steps = trainer.get("max_epochs"), loops.whole("max_steps", trainer.get("max_steps", -1), least=-1)
+    epochs, steps = trainer.get("max_epochs") or -1, trainer.get("max_steps") or -1
     updates = math.ceil(batches / accumulate)
     if 0 < steps < updates:
         return steps * accumulate, 1
-    limits = [epochs] if epochs and epochs > 0 else []
-    limits += [math.ceil(steps / updates)] if steps > 0 else []
-    return batches, min(limits, default=None)
+    limits = [epochs, math.ceil(steps / updates)]
+    return batches, min((limit for limit in limits if limit > 0), default=None)
 
 
 def _validations(trainer: dict[str, Any], batches: int, trained: int) -> float:
     """Validation runs in an epoch of so many batches, of which only the first ``trained`` ones may be trained on."""
     interval, every = trainer.get("val_check_interval"), trainer.get("check_val_every_n_epoch", 1)
-    if interval is not None and (isinstance(interval, bool) or not isinstance(interval, (int, float)) or interval <= 0):
+    interval = 1.0 if interval is None else interval
+    if isinstance(interval, bool) or not isinstance(interval, (int, float)) or interval <= 0:
         raise ValueError(f"val_check_interval must be a number above 0 for a job, not {interval!r}")
-    if trained < batches:
-        between = interval if isinstance(interval, int) else max(int(batches * (interval or 1.0)), 1)
+    between = interval if isinstance(interval, int) else max(int(batches * interval), 1)
+    if trained < batches:  # the fit ends in its first epoch
         return trained // between if every in (None, 1) else 0.0
-    times = 1.0 if interval is None else batches / interval if isinstance(interval, int) else float(int(1.0 / interval))
-    return times / (every or 1)
+    return batches / between if every is None else batches // between / every

@@ -12,6 +12,7 @@ import math
 import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -55,17 +56,6 @@ def _failing(error: Exception, modules: Sequence[nn.Module]) -> placer.Job:
 def keep(argument: str) -> None:
     """Say, as one INFO record of the logger ``placer``, that an ``argument`` of the caller's decides and not placer."""
     _log.info("%s was given, so nothing is predicted", argument)
-
-
-def mode_switch(module: nn.Module) -> Callable[[bool], None]:
-    """Sets the mode of a module's parts without entering a function of theirs: libraries walk once for many steps."""
-    flags = [vars(part) for part in module.modules()]
-
-    def switch(training: bool) -> None:
-        for attributes in flags:
-            attributes["training"] = training
-
-    return switch
 
 
 def first_batch(loader: Iterable[Any]) -> Any:
@@ -112,18 +102,19 @@ def measured_loading(loader: Any, limit_seconds: float = 5.0) -> Loading:
     if not is_stream(loader):
         return Loading.of(loader, limit_seconds=limit_seconds)
     workers = getattr(loader, "num_workers", 0)
-    alone = drawn_apart(loader, lambda stream: measure_loading(stream, limit_seconds=limit_seconds))
+    alone = drawn_apart(loader, partial(measure_loading, limit_seconds=limit_seconds))
     return Loading(alone.seconds / max(workers, 1), overlapped=workers > 0)
 
 
-def loading_of(loading: Any, loader: Iterable[Any]) -> Loading | float | None:
-    """``loading`` as a part takes it; ``"measure"`` times ``loader``."""
-    if not isinstance(loading, str):
-        result: Loading | float | None = loading
-        return result
-    if loading != "measure":
+def loaded(loader: Any, loading: Any) -> dict[str, Any]:
+    """What a ``Part`` takes of a loader: its ``batch``, as the first one stands for all, and its ``loading``.
+
+    The argument ``loading`` is what a part takes, or ``"measure"``, which times the loader.
+    """
+    if isinstance(loading, str) and loading != "measure":
         raise ValueError(f'loading must be "measure", seconds, a placer.Loading or None, not {loading!r}')
-    return measured_loading(loader)
+    batch = first_batch(loader)
+    return {"batch": batch, "loading": measured_loading(loader) if loading == "measure" else loading}
 
 
 def loading_between(
@@ -209,12 +200,8 @@ def training_parts(
     return parts
 
 
-def whole(name: str, number: Any, least: int = 1) -> int:
-    """``number`` if it is a whole number of at least ``least``, else ValueError."""
-    try:
-        integer = int(number) if isinstance(number, float) and number.is_integer() else operator.index(number)
-    except TypeError:
-        integer = None
-    if integer is None or isinstance(number, bool) or integer < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, not {number!r}")
-    return integer
+def whole(name: str, number: Any) -> int:
+    """``number`` if it is a whole number of at least 1, else ValueError."""
+    if isinstance(number, bool) or not hasattr(number, "__index__") or number < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, not {number!r}")
+    return operator.index(number)

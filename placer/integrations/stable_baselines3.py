@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import itertools
 import math
-import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -28,7 +24,7 @@ from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import VecEnv
 
 import placer
-from placer.integrations.loops import choose_job, keep, loading_between, mode_switch, whole
+from placer.integrations.loops import choose_job, keep, whole
 from placer.workload import same_randomness
 
 #: What ``job`` can take apart; their subclasses (DDPG is one) too.
@@ -47,7 +43,7 @@ def algorithm_args(
     env: Any,
     *,
     total_timesteps: int | None = None,
-    env_seconds: float | str | None = None,
+    env_seconds: float | None = None,
     **kwargs: Any,
 ) -> dict[str, Any]:
     """``kwargs`` for ``algorithm(policy, env, **kwargs)``, with the ``device`` where it learns fastest.
@@ -70,7 +66,7 @@ def job(
     env: Any,
     *,
     total_timesteps: int | None = None,
-    env_seconds: float | str | None = None,
+    env_seconds: float | None = None,
     **kwargs: Any,
 ) -> placer.Job:
     """What ``learn`` repeats: the policy acts in the environments, then the networks are updated.
@@ -82,12 +78,12 @@ def job(
         algorithm: the class PPO, A2C, DQN, SAC or TD3, or a subclass.
         policy: as the algorithm takes it, ``"MlpPolicy"`` for one, and so is ``env``.
         total_timesteps: that of ``learn``; the time to start a GPU is spread over them. None: a long run.
-        env_seconds: seconds that a step of all environments takes; ``"measure"`` times a copy of them, in about 0.3 s.
-            None: their time, which is the same on every device, is left out.
+        env_seconds: seconds that a step of all environments takes. None: their time, which is the same on every
+            device, is left out.
         kwargs: the algorithm's other arguments; ``device`` is the answer and not among them.
 
     Raises:
-        ValueError, TypeError: a wrong argument, or environments that cannot be copied.
+        ValueError, TypeError: a wrong argument.
     """
     if not (isinstance(algorithm, type) and issubclass(algorithm, _ALGORITHMS)):
         named = algorithm.__name__ if isinstance(algorithm, type) else f"an object of {type(algorithm).__name__}"
@@ -96,45 +92,18 @@ def job(
         raise TypeError("device is what the job is compared on: leave it out")
     if env is None:
         raise ValueError("env must be an environment or the name of one: its spaces shape the networks")
-    if isinstance(env_seconds, str) and env_seconds != "measure":
-        raise ValueError(f"env_seconds must be seconds, 'measure' or None, not {env_seconds!r}")
     with same_randomness():  # the weights that the algorithm will draw stay the same
-        learner, environments = _built(algorithm, policy, env, kwargs)
-        take_apart = _on_policy if isinstance(learner, OnPolicyAlgorithm) else _off_policy
-        frequency, steps = take_apart(learner)
-        loading = None if env_seconds is None or isinstance(env_seconds, str) else placer.Loading(env_seconds)
-        if env_seconds == "measure":
-            loading = _measured(learner, environments, steps[0], copied=not isinstance(env, str))
-    parts = [
-        placer.Part(
-            step.name,
-            step.run,
-            count=step.count,
-            batch=(step.example,),
-            modules=learner.policy,
-            loading=loading if step is steps[0] else None,
-        )
-        for step in steps
-        if step.count
-    ]
+        learner = _built(algorithm, policy, env, kwargs)
+        parts_of = _on_policy if isinstance(learner, OnPolicyAlgorithm) else _off_policy
+        steps, parts = parts_of(learner, env_seconds)
     if total_timesteps is None:
         return placer.Job(parts)
     timesteps = whole("total_timesteps", total_timesteps)
-    return placer.Job(parts, repeats=math.ceil(timesteps / (frequency * learner.n_envs)))
+    return placer.Job(parts, repeats=math.ceil(timesteps / (steps * learner.n_envs)))
 
 
-@dataclass(frozen=True)
-class _Step:
-    """A step function, the tensors it takes, and how often it runs in an iteration."""
-
-    name: str
-    count: float
-    run: Callable[[Any], None]
-    example: Any
-
-
-def _built(algorithm: type[Any], policy: Any, env: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """The real algorithm on the CPU among environments that answer zeros, ready to learn; and the real environments."""
+def _built(algorithm: type[Any], policy: Any, env: Any, kwargs: dict[str, Any]) -> Any:
+    """The real algorithm on the CPU among environments that answer zeros, ready to learn."""
     # Algorithms write into policy_kwargs.
     arguments = {**kwargs, **_QUIET, "policy_kwargs": dict(kwargs.get("policy_kwargs") or {})}
     if not issubclass(algorithm, OnPolicyAlgorithm):
@@ -143,14 +112,13 @@ def _built(algorithm: type[Any], policy: Any, env: Any, kwargs: dict[str, Any]) 
         warnings.simplefilter("ignore")  # the algorithm that is trained warns of the same
         learner = algorithm(policy, env, **arguments)
     learner.set_logger(Logger(None, []))
-    environments = learner.env
     learner.set_env(_Zeros(learner.n_envs, learner.observation_space, learner.action_space))
     learner.learn(-1)  # prepares for learning, and takes no step
-    return learner, environments
+    return learner
 
 
-def _on_policy(learner: Any) -> tuple[int, list[_Step]]:
-    """The steps in each environment in an iteration of PPO or A2C, and what it is made of; acting comes first."""
+def _on_policy(learner: Any, env_seconds: float | None) -> tuple[int, list[placer.Part]]:
+    """The steps in each environment in an iteration of PPO or A2C, and what it is made of."""
     collected = learner.n_steps * learner.n_envs
     several = isinstance(learner, PPO)  # A2C updates once
     rows = min(learner.batch_size, collected) if several else collected
@@ -163,7 +131,7 @@ def _on_policy(learner: Any) -> tuple[int, list[_Step]]:
     batch.full = True
     if several:
         learner.n_epochs, learner.target_kl = 1, None
-    learner.policy.set_training_mode = mode_switch(learner.policy)
+    learner.policy.set_training_mode = _stay  # ``train`` enters it once for many updates
     add = rollout.add
 
     def add_and_end(*row: Any) -> None:  # before what comes once a rollout
@@ -185,15 +153,18 @@ def _on_policy(learner: Any) -> tuple[int, list[_Step]]:
     def update(samples: Any) -> None:
         learner.train()
 
-    observations = _tensors(learner.env.reset())
+    seen, samples = (_tensors(learner.env.reset()),), (next(iter(batch.get(rows))),)
     return learner.n_steps, [
-        _Step("policy step", learner.n_steps, act, observations),
-        _Step("last value", 1, value, observations),
-        _Step("update", updates, update, next(iter(batch.get(rows)))),
+        placer.Part("policy step", act, seen, count=learner.n_steps, loading=env_seconds, modules=learner.policy),
+        placer.Part("last value", value, seen, modules=learner.policy),
+        placer.Part("update", update, samples, count=updates, modules=learner.policy),
     ]
 
 
-def _off_policy(learner: Any) -> tuple[int, list[_Step]]:
+def _stay(mode: bool) -> None: ...
+
+
+def _off_policy(learner: Any, env_seconds: float | None) -> tuple[int, list[placer.Part]]:
     """The same of DQN, SAC or TD3, once it learns."""
     steps, updates = learner.train_freq.frequency, learner.gradient_steps
     if learner.train_freq.unit == TrainFrequencyUnit.EPISODE:
@@ -206,6 +177,7 @@ def _off_policy(learner: Any) -> tuple[int, list[_Step]]:
     updates = steps * learner.n_envs if updates < 0 else updates
     noise, callback = copy.deepcopy(learner.action_noise), _callback(learner)
     one_step = TrainFreq(1, TrainFrequencyUnit.STEP)
+    together = learner.policy_delay if isinstance(learner, TD3) else 1  # most updates of TD3 leave the actor alone
     learner.replay_buffer.full = True
 
     def act(observation: Any) -> None:
@@ -213,19 +185,15 @@ def _off_policy(learner: Any) -> tuple[int, list[_Step]]:
             learner.exploration_rate = 0.0  # else the action is drawn, not asked of the policy
         learner.collect_rollouts(learner.env, callback, one_step, learner.replay_buffer, action_noise=noise)
 
-    def update(number: int) -> Callable[[Any], None]:
-        def step(samples: Any) -> None:
-            learner._n_updates = number
-            learner.train(gradient_steps=1, batch_size=learner.batch_size)
-
-        return step
+    def update(samples: Any) -> None:
+        learner._n_updates = 0
+        learner.train(gradient_steps=together, batch_size=learner.batch_size)
 
     samples = tuple(part for part in learner.replay_buffer.sample(learner.batch_size) if part is not None)
-    parts = [_Step("policy step", steps, act, _tensors(learner.env.reset()))]
-    delay = learner.policy_delay if isinstance(learner, TD3) else 1
-    if delay > 1:  # most updates leave the actor alone
-        parts.append(_Step("update of the critics", updates * (delay - 1) / delay, update(0), samples))
-    parts.append(_Step("update", updates / delay, update(delay - 1), samples))
+    seen, count = (_tensors(learner.env.reset()),), updates / together
+    parts = [placer.Part("policy step", act, seen, count=steps, loading=env_seconds, modules=learner.policy)]
+    if count:
+        parts.append(placer.Part("update", update, (samples,), count=count, modules=learner.policy))
     return steps, parts
 
 
@@ -234,24 +202,6 @@ def _callback(learner: Any) -> Any:
     callback = ConvertCallback(None)
     callback.init_callback(learner)
     return callback
-
-
-def _measured(learner: Any, environments: Any, act: _Step, *, copied: bool) -> placer.Loading:
-    """What one step of all environments takes, with random actions, between policy steps."""
-    try:
-        environments = copy.deepcopy(environments) if copied else environments
-    except Exception as error:  # whatever an environment of the user holds may refuse
-        raise ValueError(
-            f"the environment cannot be copied to measure it ({type(error).__name__}: {error}); "
-            "give env_seconds as the seconds of one step of all environments"
-        ) from error
-    space = copy.deepcopy(learner.action_space)
-    environments.reset()
-    actions = [np.array([space.sample() for _ in range(learner.n_envs)]) for _ in range(32)]
-    steps = map(environments.step, itertools.cycle(actions))
-    return loading_between(
-        steps, lambda observations: act.run(act.example), clock=time.perf_counter, limit_seconds=0.3, most=10_000
-    )
 
 
 class _StepIsOver(Exception):

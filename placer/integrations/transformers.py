@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 from transformers import TrainingArguments, default_data_collator
+from transformers.trainer_utils import RemoveColumnsCollator
 
 import placer
 from placer import machine
@@ -27,7 +28,7 @@ UPDATE, MICRO, EVALUATION = 500, 230, 200
 #: The optimizers of torch among the names that ``TrainingArguments(optim=...)`` takes.
 _OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adamw_torch": torch.optim.AdamW,
-    "adamw_torch_fused": lambda parameters: torch.optim.AdamW(parameters, fused=True),
+    "adamw_torch_fused": partial(torch.optim.AdamW, fused=True),
     "sgd": torch.optim.SGD,
     "adagrad": torch.optim.Adagrad,
     "rmsprop": torch.optim.RMSprop,
@@ -55,16 +56,8 @@ def training_args(
     if "use_cpu" in arguments or arguments.get("fp16"):
         loops.keep(f"use_cpu={arguments['use_cpu']!r}" if "use_cpu" in arguments else "fp16, for a GPU,")
         return arguments
-    run = partial(
-        job,
-        model,
-        train_dataset,
-        eval_dataset,
-        data_collator=data_collator,
-        optimizer=optimizer,
-        loading=loading,
-        **arguments,
-    )
+    options = {"data_collator": data_collator, "optimizer": optimizer, "loading": loading, **arguments}
+    run = partial(job, model, train_dataset, eval_dataset, **options)
     # The Trainer takes the first accelerator whichever is free, and in a distributed run that of the rank.
     devices = None if ranks.distributed() else ("cpu", *machine.accelerators()[:1])
     return {**arguments, "use_cpu": loops.choose_job(run, [model], devices=devices).device.type == "cpu"}
@@ -112,88 +105,65 @@ def job(
 
     Raises ValueError, TypeError for a wrong argument.
     """
-    fields = {field.name: field for field in dataclasses.fields(TrainingArguments)}
-
-    def argument(name: str) -> Any:
-        return arguments.get(name, fields[name].default)
-
-    collate = _Collate(data_collator, frozenset(inspect.signature(model.forward).parameters))
+    settings: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(TrainingArguments)}
+    settings |= arguments
+    taken = [*inspect.signature(model.forward).parameters, "label", "label_ids"]
+    collate = RemoveColumnsCollator(data_collator, taken)  # the Trainer leaves out what the model does not take
 
     def loader(which: str, dataset: Any) -> DataLoader[Any]:
         if not hasattr(dataset, "__len__"):
             raise TypeError(f"the {which} data set has no length, so how many steps an epoch has cannot be known")
-        rows = loops.whole(f"per_device_{which}_batch_size", argument(f"per_device_{which}_batch_size"))
         return DataLoader(
             dataset,
-            rows,
+            loops.whole(f"per_device_{which}_batch_size", settings[f"per_device_{which}_batch_size"]),
             collate_fn=collate,
-            drop_last=argument("dataloader_drop_last"),
-            num_workers=argument("dataloader_num_workers"),
+            drop_last=settings["dataloader_drop_last"],
+            num_workers=settings["dataloader_num_workers"],
         )
 
-    accumulate = loops.whole("gradient_accumulation_steps", argument("gradient_accumulation_steps"))
-    autocast = torch.bfloat16 if argument("bf16") else torch.float16 if argument("fp16") else None
+    accumulate = loops.whole("gradient_accumulation_steps", settings["gradient_accumulation_steps"])
+    autocast = torch.bfloat16 if settings["bf16"] else torch.float16 if settings["fp16"] else None
     training = loader("train", train_dataset)
     updates = math.ceil(len(training) / accumulate)
-    total = argument("max_steps") if argument("max_steps") > 0 else math.ceil(argument("num_train_epochs") * updates)
+    total = settings["max_steps"] if settings["max_steps"] > 0 else math.ceil(settings["num_train_epochs"] * updates)
     repeats = math.ceil(total / updates)
-    batches = min(len(training), total * accumulate)  # fewer where the run ends within its first epoch
-    norm = argument("max_grad_norm") or math.inf  # also where nothing is clipped, the norm of the gradients is computed
+    norm = settings["max_grad_norm"] or math.inf  # also where nothing is clipped, the norm of the gradients is computed
     parts = loops.training_parts(
         _Checked(model),
-        batches,
+        min(len(training), total * accumulate),  # fewer where the run ends within its first epoch
         accumulate=accumulate,
-        clip=lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, norm),
+        clip=partial(torch.nn.utils.clip_grad_norm_, max_norm=norm),
         update=UPDATE,
         micro=MICRO,
-        batch=loops.first_batch(training),
         autocast=autocast,
-        optimizer=_optimizer(model, argument("optim")) if optimizer is None else optimizer,
-        loading=loops.loading_of(loading, training),
+        optimizer=_optimizer(model, settings["optim"]) if optimizer is None else optimizer,
+        **loops.loaded(training, loading),
     )
-    times = _evaluations(argument, total, repeats) / repeats
-    several = isinstance(eval_dataset, dict)
-    for name, held_out in (eval_dataset if several else {"": eval_dataset}).items():
-        if held_out is None or not times:
-            continue
-        evaluation = loader("eval", held_out)
-        parts.append(
-            placer.Part(
-                f"evaluation of {name}" if several else "evaluation",
-                model,
-                count=len(evaluation) * times,
-                mode="infer",
-                batch=loops.first_batch(evaluation),
-                loading=loops.loading_of(loading, evaluation),
-                loop_calls=EVALUATION,
-                autocast=autocast,
+    times = _evaluations(settings, total, repeats) / repeats
+    sets = eval_dataset if isinstance(eval_dataset, dict) else {"": eval_dataset}
+    for name, held_out in sets.items():
+        if held_out is not None and times:
+            evaluation = loader("eval", held_out)
+            parts.append(
+                placer.Part(
+                    f"evaluation of {name}" if name else "evaluation",
+                    model,
+                    count=len(evaluation) * times,
+                    mode="infer",
+                    loop_calls=EVALUATION,
+                    autocast=autocast,
+                    **loops.loaded(evaluation, loading),
+                )
             )
-        )
     return placer.Job(parts, repeats=repeats)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Collate:
-    """Makes a batch of examples, without what ``model.forward`` does not take: the Trainer leaves that out too."""
-
-    collator: Callable[[list[Any]], Any]
-    taken: frozenset[str]
-
-    def __call__(self, examples: list[Any]) -> dict[str, Any]:
-        return dict(self.collator([self._kept(example) for example in examples]))
-
-    def _kept(self, example: Any) -> Any:
-        if not isinstance(example, Mapping):
-            return example
-        return {name: value for name, value in example.items() if name in self.taken or name in ("label", "label_ids")}
-
-
-def _evaluations(argument: Callable[[str], Any], updates: int, epochs: int) -> int:
+def _evaluations(settings: Mapping[str, Any], updates: int, epochs: int) -> int:
     """Evaluations in a run of so many updates and epochs. A share for ``eval_steps`` is one of all updates."""
-    strategy = getattr(argument("eval_strategy"), "value", argument("eval_strategy"))
+    strategy = getattr(settings["eval_strategy"], "value", settings["eval_strategy"])
     if strategy != "steps":
         return epochs if strategy == "epoch" else 0
-    every: float = argument("eval_steps") or argument("logging_steps")
+    every: float = settings["eval_steps"] or settings["logging_steps"]
     return math.ceil(updates / (every if every >= 1 else math.ceil(every * updates)))  # the last one when it ends
 
 

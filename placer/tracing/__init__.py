@@ -5,6 +5,7 @@ from placer.tracing.copies import meta_model
 from placer.tracing.isolation import without_compiler
 from placer.tracing.operators import CHECKS, COUNTS, READS
 from placer.tracing.optimizers import device_flags
+from placer.tracing.python_calls import stands_for
 from placer.tracing.trace_data import (
     MissingKernel,
     OpCall,
@@ -30,6 +31,7 @@ __all__ = [
     "device_flags",
     "meta_model",
     "once_per_trace",
+    "stands_for",
     "trace",
     "trace_here",
     "without_compiler",

@@ -13,16 +13,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType, MethodType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from placer import nest
 from placer.collector import without_collection
 from placer.workload import loss_of
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: Reuse distances, in functions: up to ``NEAR`` all of a function is still cached, from ``FAR`` on none of it. What
 #: networks of ordinary layers have (17) still fits; today's cores differ too little to matter.
@@ -96,6 +98,20 @@ _NOT_COUNTED = (
 )
 
 
+#: As how many functions one counts, by the id of its code.
+_WEIGHTS: dict[int, int] = {}
+
+
+def stands_for(functions: int) -> Callable[[Function], Function]:
+    """A decorator of what runs in a library's place in a traced step: a call of it counts as so many functions."""
+
+    def weighted(function: Function) -> Function:
+        _WEIGHTS[id(function.__code__)] = functions
+        return function
+
+    return weighted
+
+
 class PythonCalls:
     """``count`` is the number of Python functions entered inside ``counting()`` while not ``paused``.
 
@@ -111,8 +127,8 @@ class PythonCalls:
         self.paused = False
         self.known = sys.getprofile() is None
         self._stack = LruStack()
-        #: Whether a code object counts, by its id; the object is held, as hashing it would walk all its instructions.
-        self._codes: dict[int, tuple[bool, CodeType]] = {}
+        #: As how many functions a code object counts, by its id; it is held, as hashing it would walk its instructions.
+        self._codes: dict[int, tuple[int, CodeType]] = {}
 
     def entered(self, modules: int, ops: int) -> int:
         """Python functions an untraced step enters, given its module and op calls so far."""
@@ -147,9 +163,9 @@ class PythonCalls:
         known = self._codes.get(id(code))
         if known is None:
             counts = _counts(code) and (self.imports or not code.co_filename.startswith("<frozen importlib"))
-            known = self._codes[id(code)] = (counts, code)
+            known = self._codes[id(code)] = (_WEIGHTS.get(id(code), 1) if counts else 0, code)
         if known[0]:
-            self.count += 1
+            self.count += known[0]
             self._stack.enter(id(code))
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import ChainDataset, DataLoader, IterableDataset, TensorDataset
 
-from placer.integrations.loops import first_batch, loading_between, loading_of
+from placer.integrations.loops import first_batch, loaded, loading_between
 from placer.tracing.child import NoChild
 
 
@@ -114,10 +114,10 @@ STREAMS: dict[str, Callable[[Path], Any]] = {
 @pytest.mark.parametrize("make", STREAMS.values(), ids=STREAMS)
 def test_no_batch_of_a_stream_is_lost(make: Callable[[Path], Any], tmp_path: Path) -> None:
     loader = make(tmp_path)
-    batch = first_batch(loader)
+    part = loaded(loader, "measure")
+    batch, loading = part["batch"], part["loading"]
     batch = batch[0] if isinstance(batch, list) else batch
     assert batch.flatten().tolist() == [0.0, 1.0, 2.0, 3.0]
-    loading = loading_of("measure", loader)
     assert loading.seconds > 0.0
     assert loading.overlapped == (getattr(loader, "num_workers", 0) > 0)
     loading_between(loader, lambda batch: None)

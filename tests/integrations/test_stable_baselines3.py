@@ -71,6 +71,8 @@ def test_a_large_network_of_many_environments_goes_to_the_gpu() -> None:
     env = DummyVecEnv([lambda: Still(IMAGE, TWO)] * 8)
     found = job(PPO, "CnnPolicy", env, n_steps=32, batch_size=128)
     assert counts(found) == {"policy step": 32, "last value": 1, "update": 20}
+    timed = job(PPO, "CnnPolicy", env, env_seconds=0.5)
+    assert [part.workload.loading for part in timed.parts] == [placer.Loading(0.5), None, None]
     assert placer.explain(found, profile=HOST, what_if="T4").decision.device != "cpu"
 
 
@@ -124,8 +126,8 @@ def test_learning_does_what_is_priced(algorithm: Any, env: str, options: Any) ->
     actor.register_forward_hook(lambda *_: acted.__setitem__(0, acted[0] + 1))
     # The first step of DQN's loop only fills its buffer.
     model.learn(options.get("n_steps", 1))
-    assert updates[-1] == found["update"] + found.get("update of the critics", 0)
-    assert len(updates) == 1 or updates[0] == found["update"]
+    delay = 2 if algorithm is TD3 else 1  # most updates of TD3 leave the actor alone
+    assert (updates[0], updates[-1]) == (found["update"], delay * found["update"])
     if algorithm in (PPO, A2C):
         assert acted[0] == found["policy step"]
 
@@ -162,26 +164,6 @@ def functions_entered(run: Callable[[], object]) -> int:
     return entered[0]
 
 
-def test_the_time_of_the_environments_counts_where_it_is_asked_for() -> None:
-    def loading(env: Any, **options: Any) -> list[Any]:
-        return [part.workload.loading for part in job(A2C, "MlpPolicy", env, **small(), **options).parts]
-
-    env = Still(VECTOR, spaces.Discrete(2, seed=5))
-    generator = str(env.action_space.np_random.bit_generator.state)
-    assert loading(env) == [None, None, None]
-    assert loading(env, env_seconds=0.5) == [placer.Loading(0.5), None, None]
-    measured, *others = loading(env, env_seconds="measure")
-    assert measured.seconds > 0.0
-    assert not measured.overlapped
-    assert others == [None, None]
-    assert env.used == 0  # a copy was stepped
-    assert str(env.action_space.np_random.bit_generator.state) == generator
-    assert loading("CartPole-v1", env_seconds="measure")[0].seconds > 0.0
-    env.held = (number for number in [])  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match=r"cannot be copied to measure it .*; give env_seconds as the seconds"):
-        loading(env, env_seconds="measure")
-
-
 def test_what_follows_is_as_without_it() -> None:
     def weights(ask: bool) -> torch.Tensor:
         torch.manual_seed(1)
@@ -206,5 +188,3 @@ def test_wrong_arguments_are_refused() -> None:
         job(PPO, "MlpPolicy", None)
     with pytest.raises(ValueError, match="total_timesteps must be a whole number of at least 1, not 0"):
         job(PPO, "MlpPolicy", "CartPole-v1", total_timesteps=0)
-    with pytest.raises(ValueError, match="env_seconds must be seconds, 'measure' or None, not 'often'"):
-        job(PPO, "MlpPolicy", "CartPole-v1", env_seconds="often")
