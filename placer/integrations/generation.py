@@ -17,14 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import (
-    Cache,
-    DynamicCache,
-    EncoderDecoderCache,
-    GenerationMixin,
-    StoppingCriteria,
-    StoppingCriteriaList,
-)
+from transformers import Cache, GenerationMixin, StoppingCriteria, StoppingCriteriaList
 from transformers.generation import MaxLengthCriteria
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -36,12 +29,10 @@ from placer.workload import Data, make_workload
 
 #: Settings of ``generate`` that ``generation`` makes itself.
 _LENGTHS = frozenset({"max_new_tokens", "min_new_tokens", "max_length", "min_length", "return_dict_in_generate"})
-#: Settings with the values that are priced, and what the others mean.
-_PRICED = (
-    ("num_return_sequences", (None, 1), "several texts of one prompt: give batch so many times"),
-    ("cache_implementation", (None, "dynamic"), "only a cache that grows is"),
-    ("use_cache", (None, True), "without a cache each token computes all those before it again"),
-)
+#: The values of settings that are priced.
+_PRICED = {
+    "num_return_sequences": (None, 1), "cache_implementation": (None, "dynamic"), "use_cache": (None, True),
+}  # fmt: skip
 
 
 def generation(
@@ -88,8 +79,8 @@ def generation(
     parts = [placer.Part("prefill", Prefill(model, options), batch=(ids, mask), data=data, **shared)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of settings: the call of generate warns of the same
-        if steps:
-            cache, without = _cache_after_prefill(model, ids, options, autocast), meta_model(model)
+        without = meta_model(model)
+        cache = _cache_after_prefill(without, ids, options, autocast) if steps else None
         for length, count in cache_lengths(first, steps).items():
             step, inputs = decode_step(model, without, ids, grown(cache, length - first), length, options)
             name = f"decode, cache of {length}"
@@ -108,10 +99,10 @@ def _check_options(model: Any, options: dict[str, Any]) -> None:
     mode = str(config.get_generation_mode().value)
     if mode not in ("greedy_search", "sample"):
         raise ValueError(f"only greedy search and sampling are priced, not {mode}: leave out what asks for it")
-    for name, priced, meaning in _PRICED:
+    for name, priced in _PRICED.items():
         value = getattr(config, name, None)
         if value not in priced:
-            raise ValueError(f"{name}={value!r} is not priced ({meaning}); accepted: {priced[-1]!r}")
+            raise ValueError(f"{name}={value!r} is not priced; accepted: {priced[-1]!r}")
 
 
 def prompt(batch: int, length: int) -> tuple[Tensor, Tensor]:
@@ -139,10 +130,7 @@ def _cache_after_prefill(model: Any, ids: Tensor, options: dict[str, Any], autoc
     example = ids, torch.ones_like(ids)
     trace_here(make_workload(Prefill(model, options, outputs.append), batch=example, mode="infer", autocast=autocast))
     cache = getattr(outputs[-1], "past_key_values", None)
-    if isinstance(cache, tuple):  # transformers 4
-        kind: Any = EncoderDecoderCache if model.config.is_encoder_decoder else DynamicCache
-        cache = kind.from_legacy_cache(cache)
-    if cache is None or not any(isinstance(keys, Tensor) for keys, _ in _growing(cache)[1]):
+    if not any(isinstance(getattr(layer, "keys", None), Tensor) for layer in getattr(_growing(cache), "layers", ())):
         raise ValueError(f"{type(model).__name__} keeps no cache of keys and values, so its steps are not priced")
     return copy.deepcopy(cache, {id(tensor): torch.empty_like(tensor, device="meta") for tensor in tensors(cache)})
 
@@ -177,12 +165,11 @@ class Prefill(nn.Module):
         super().__init__()
         self.model: Any = model
         self.options, self.keep = options, keep
-        self.endless = _with_mixin(type(model), _Endless)  # made here: making a class costs what a step does
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """The texts with one more token."""
         settings = {"max_new_tokens": 1, "return_dict_in_generate": True, **self.options}
-        with _of_class(self.model, self.endless):
+        with _never_stopping(self.model):
             made = self.model.generate(input_ids, attention_mask=attention_mask, **settings)
         if self.keep is not None:
             self.keep(made)
@@ -191,10 +178,7 @@ class Prefill(nn.Module):
 
 
 class DecodeStep(nn.Module):
-    """One turn of the loop in ``generate``: each text gets a token, with a cache of all tokens before it.
-
-    ``arguments`` are those of the loop (see ``loop_arguments``) that are no tensors.
-    """
+    """One turn of the loop in ``generate``, with those of its arguments that are no tensors."""
 
     def __init__(self, model: Any, arguments: dict[str, Any]) -> None:
         super().__init__()
@@ -210,16 +194,17 @@ class DecodeStep(nn.Module):
 def loop_arguments(model: Any, input_ids: Tensor, options: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
     """The tokens and other arguments with which ``generate`` enters its loop for one more token. Nothing is computed.
 
-    ``options`` hold the cache of all tokens but the last.
+    ``model`` is a copy for this alone. ``options`` hold the cache of all tokens but the last.
     """
     entered: dict[str, Any] = {}
 
-    class Entered(_Endless):
-        def _sample(self, input_ids: Tensor, **arguments: Any) -> Tensor:
-            entered.update(arguments, input_ids=input_ids)
-            return input_ids
+    def enter(self: Any, input_ids: Tensor, **arguments: Any) -> Tensor:
+        entered.update(arguments, input_ids=input_ids)
+        return input_ids
 
-    with _of_class(model, _with_mixin(type(model), Entered)):
+    kind = type(model)
+    model.__class__ = type(kind.__name__, (kind,), {"__module__": kind.__module__, "_sample": enter})
+    with _never_stopping(model):
         model.generate(input_ids, max_new_tokens=1, **options)
     tokens: Tensor = entered.pop("input_ids")
     # transformers 5 compares this number with the tokens' to see that the cache holds all but the last of them.
@@ -227,12 +212,20 @@ def loop_arguments(model: Any, input_ids: Tensor, options: dict[str, Any]) -> tu
     return tokens, entered
 
 
-class _Endless:
-    """Mixed into a model's class: stopping criteria that look at tokens do their work, and never stop."""
+@contextlib.contextmanager
+def _never_stopping(model: Any) -> Iterator[None]:
+    """Stopping criteria that look at tokens do their work, and never stop."""
+    usual = model._get_stopping_criteria
 
-    def _get_stopping_criteria(self, *args: Any, **kwargs: Any) -> StoppingCriteriaList:
-        criteria = super()._get_stopping_criteria(*args, **kwargs)  # type: ignore[misc]
-        return StoppingCriteriaList(c if isinstance(c, MaxLengthCriteria) else _NeverMet(c) for c in criteria)
+    def criteria(*args: Any, **kwargs: Any) -> StoppingCriteriaList:
+        made = usual(*args, **kwargs)
+        return StoppingCriteriaList(c if isinstance(c, MaxLengthCriteria) else _NeverMet(c) for c in made)
+
+    vars(model)["_get_stopping_criteria"] = criteria
+    try:
+        yield
+    finally:
+        del vars(model)["_get_stopping_criteria"]
 
 
 class _NeverMet(StoppingCriteria):  # type: ignore[misc]
@@ -246,35 +239,17 @@ class _NeverMet(StoppingCriteria):  # type: ignore[misc]
         return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
 
 
-def _with_mixin(kind: type, mixin: type) -> type:
-    return type(kind.__name__, (mixin, kind), {"__module__": kind.__module__})
-
-
-@contextlib.contextmanager
-def _of_class(model: Any, kind: type) -> Iterator[None]:
-    """Replace methods of one model."""
-    before: Any = type(model)
-    model.__class__ = kind
-    try:
-        yield
-    finally:
-        model.__class__ = before
-
-
 def grown(cache: Any, tokens: int) -> Any:
     """A copy of a cache on the meta device, with so many more ``tokens``. Layers with a window keep what they keep."""
     result = copy.deepcopy(cache)
-    growing, pairs = _growing(result)
-    for number, (keys, values) in enumerate(pairs):
-        if tokens and isinstance(keys, Tensor):
-            more = [t.new_empty(*t.shape[:-2], tokens, t.shape[-1]) for t in (keys, values)]
+    growing = _growing(result)
+    for number, layer in enumerate(growing.layers):
+        if tokens and isinstance(getattr(layer, "keys", None), Tensor):
+            more = [t.new_empty(*t.shape[:-2], tokens, t.shape[-1]) for t in (layer.keys, layer.values)]
             growing.update(*more, number)
     return result
 
 
-def _growing(cache: Any) -> tuple[Any, list[tuple[Any, Any]]]:
-    """What grows of a cache (not what a decoder reads of its encoder), and the keys and values of each layer."""
-    growing = getattr(cache, "self_attention_cache", cache)
-    if hasattr(growing, "layers"):
-        return growing, [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in growing.layers]
-    return growing, list(zip(growing.key_cache, growing.value_cache, strict=True))  # transformers before 4.54
+def _growing(cache: Any) -> Any:
+    """What grows of a cache: not what a decoder reads of its encoder."""
+    return getattr(cache, "self_attention_cache", cache)

@@ -20,19 +20,6 @@ from placer.placement import all_or_nothing, move_modules, move_optimizer
 from placer.workload import same_randomness
 
 
-def choose(net: Any, X: Any, y: Any = None, **options: Any) -> placer.JobPlacement:  # noqa: N803
-    """Predict where ``net`` (a skorch ``NeuralNet``) fits ``X`` and ``y`` fastest. Nothing is moved; see ``job``.
-
-    ``options`` are other arguments of ``placer.choose``, as ``devices`` and ``profile``. Where a step of the net cannot
-    run on such a copy, it falls back, warns and raises as ``placer.choose`` does.
-
-    Raises ValueError, TypeError for a wrong argument.
-    """
-    _check(net)
-    modules = [net.module_, net.criterion_] if getattr(net, "initialized_", False) else []
-    return choose_job(partial(job, net, X, y), modules, **options)
-
-
 def job(net: Any, X: Any, y: Any = None) -> placer.Job:  # noqa: N803 - scikit-learn's own name
     """An epoch of ``fit``: its training batches, then its validation batches. It repeats ``max_epochs`` times.
 
@@ -43,7 +30,8 @@ def job(net: Any, X: Any, y: Any = None) -> placer.Job:  # noqa: N803 - scikit-l
         ValueError, TypeError: a wrong argument, or data without a batch, as of few rows with ``drop_last``. What the
             net's own code raises goes through.
     """
-    _check(net)
+    if not callable(getattr(net, "get_iterator", None)):
+        raise TypeError(f"net must be a skorch NeuralNet, not {type(net).__name__}")
     with same_randomness():  # the weights that fit will draw, and the order of its batches, stay the same
         prepared = clone(net).set_params(device="cpu", verbose=0, callbacks=None).initialize()
         prepared.check_data(X, y)
@@ -61,11 +49,6 @@ def job(net: Any, X: Any, y: Any = None) -> placer.Job:  # noqa: N803 - scikit-l
 
             parts.append(placer.Part("scores", scores, batch=(torch.empty(0),), modules=[prepared.module_]))
     return placer.Job(parts, repeats=prepared.max_epochs)
-
-
-def _check(net: Any) -> None:
-    if not callable(getattr(net, "get_iterator", None)):
-        raise TypeError(f"net must be a skorch NeuralNet, not {type(net).__name__}")
 
 
 def _part(net: Any, name: str, data: Any, clock: Callable[[], float]) -> placer.Part:
@@ -91,7 +74,7 @@ class Chosen(str):
 
 
 class ChooseOnFit(Callback):  # type: ignore[misc]
-    """A skorch callback that chooses when training begins, moves the net, and records its steps.
+    """A skorch callback that chooses when training begins, and moves the net.
 
     For pipelines and searches, where only ``fit`` knows the data that reaches the net. It moves a net with skorch's
     default ``device="cpu"``. A net with any other device stays there, and nothing is predicted. ``options``: other
@@ -115,7 +98,7 @@ class ChooseOnFit(Callback):  # type: ignore[misc]
         if net.device != "cpu" and not isinstance(net.device, Chosen):
             keep(f"device={str(net.device)!r}")
             return
-        self.placement_ = choose(net, X, y, **self.options)
+        self.placement_ = choose_job(partial(job, net, X, y), [net.module_, net.criterion_], **self.options)
         device = self.placement_.device
         modules = [net.module_, net.criterion_]
         with all_or_nothing(modules, net.optimizer_):
@@ -123,20 +106,6 @@ class ChooseOnFit(Callback):  # type: ignore[misc]
             move_optimizer(net.optimizer_)
         net.device = Chosen(device)
 
-    def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
-        self._begin_step()
-
-    def on_batch_end(self, net: Any, batch: Any = None, training: bool = False, **kwargs: Any) -> None:
-        if training and self.placement_ is not None:
-            # A step is predicted with the loading of its batch, so it begins where the one before ends.
-            self._step.__exit__(None, None, None)
-            self._begin_step()
-
-    def _begin_step(self) -> None:
-        if self.placement_ is not None:
-            self._step = self.placement_.parts["training"].step()
-            self._step.__enter__()
-
     def __getstate__(self) -> dict[str, Any]:
         """Without the choice, which holds a copy of the net and is about this machine."""
-        return {name: value for name, value in vars(self).items() if name not in ("placement_", "_step")}
+        return {name: value for name, value in vars(self).items() if name != "placement_"}

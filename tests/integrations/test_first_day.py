@@ -16,10 +16,10 @@ ROWS = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
 
 
 def _skorch() -> placer.JobPlacement:
-    from placer.integrations.skorch import choose
+    from placer.integrations.skorch import job
 
     net = importlib.import_module("skorch").NeuralNetRegressor(nn.Linear, module__in_features=4, module__out_features=1)
-    return choose(net, ROWS, ROWS[:, :1])
+    return placer.choose(job(net, ROWS, ROWS[:, :1]), move=False)
 
 
 def _stable_baselines3() -> placer.JobPlacement:

@@ -198,7 +198,7 @@ def test_the_model_and_random_numbers_stay_as_they_are() -> None:
         ((4, 2.5), {}, ValueError, "new_tokens must be a whole number"),
         ((4, 4), {"batch": True}, ValueError, "batch must be a whole number"),
         ((4, 4), {"num_beams": 3}, ValueError, "leave out what asks for it"),
-        ((4, 4), {"num_return_sequences": 2, "do_sample": True}, ValueError, "give batch so many times"),
+        ((4, 4), {"num_return_sequences": 2, "do_sample": True}, ValueError, "num_return_sequences=2 is not priced"),
         ((4, 4), {"cache_implementation": "static"}, ValueError, "'dynamic'"),
         ((4, 4), {"use_cache": False}, ValueError, "use_cache=False is not priced"),
         ((4, 4), {"max_new_tokens": 3}, TypeError, "leave it out"),
