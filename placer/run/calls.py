@@ -14,7 +14,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,11 +26,8 @@ _CALL: types.CodeType = nn.Module._wrapped_call_impl.__code__
 _PLACE = "_compiled_call_impl"
 
 
-class Listener(Protocol):
-    """Who is told of calls."""
-
-    def called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """``module`` is about to run on these. It runs no op, raises nothing, and leaves all as it is."""
+#: Who is told that a module is about to run on these arguments. It runs no op, raises nothing, and leaves all as it is.
+Listener = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]
 
 
 def recorded() -> bool:
@@ -61,19 +58,16 @@ def unseen_by_compiler(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Descriptor:
-    """Is None for everybody, and tells its listeners of the calls that read it."""
+    """Is None for everybody, and tells its listener of the calls that read it."""
 
-    def __init__(self) -> None:
-        self.listeners: list[Listener] = []
+    listener: Listener | None = None
 
     @unseen_by_compiler
     def __get__(self, module: nn.Module | None, kind: type | None = None) -> None:
-        if self.listeners and module is not None:
+        if self.listener is not None and module is not None:
             frame = sys._getframe(1)
             if frame.f_code is _CALL and _is_outermost(frame) and not recorded():
-                arguments = frame.f_locals
-                for listener in list(self.listeners):
-                    listener.called(module, arguments["args"], arguments["kwargs"])
+                self.listener(module, frame.f_locals["args"], frame.f_locals["kwargs"])
 
 
 def _is_outermost(call: types.FrameType) -> bool:
@@ -87,39 +81,28 @@ def _is_outermost(call: types.FrameType) -> bool:
 
 
 _descriptor = _Descriptor()
-_watchers: list[Listener] = []
 
 
-def watch(listener: Listener) -> None:
+def watch() -> None:
     """Stand where calls can be seen, and stay: what has been compiled meanwhile would notice a change.
 
-    Raises NotImplementedError where this torch calls modules in another way.
+    Raises NotImplementedError where this torch calls modules in another way, or somebody watches already.
     """
-    if not _watchers:
-        parameters = list(inspect.signature(nn.Module._wrapped_call_impl).parameters)
-        as_known = _PLACE in _CALL.co_names and parameters == ["self", "args", "kwargs"]
-        if not as_known or vars(nn.Module).get(_PLACE, "missing") is not None:
-            raise NotImplementedError(f"torch {torch.__version__} calls modules in a way that placer does not know")
-        setattr(nn.Module, _PLACE, _descriptor)
-    _watchers.append(listener)
+    parameters = list(inspect.signature(nn.Module._wrapped_call_impl).parameters)
+    stands_there = vars(nn.Module).get(_PLACE, "missing")
+    if stands_there is _descriptor:
+        raise NotImplementedError("placer watches this process already")
+    if _PLACE not in _CALL.co_names or parameters != ["self", "args", "kwargs"] or stands_there is not None:
+        raise NotImplementedError(f"torch {torch.__version__} calls modules in a way that placer does not know")
+    setattr(nn.Module, _PLACE, _descriptor)
 
 
-def unwatch(listener: Listener) -> None:
+def unwatch() -> None:
     """Undo ``watch``."""
-    look_away(listener)
-    if listener in _watchers:
-        _watchers.remove(listener)
-        if not _watchers:
-            setattr(nn.Module, _PLACE, None)
+    listen(None)
+    setattr(nn.Module, _PLACE, None)
 
 
-def look(listener: Listener) -> None:
-    """Tell a listener of calls from now on."""
-    if listener not in _descriptor.listeners:
-        _descriptor.listeners.append(listener)
-
-
-def look_away(listener: Listener) -> None:
-    """Undo ``look``."""
-    if listener in _descriptor.listeners:
-        _descriptor.listeners.remove(listener)
+def listen(listener: Listener | None) -> None:
+    """Tell of calls from now on; None: tell nobody."""
+    _descriptor.listener = listener

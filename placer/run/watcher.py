@@ -3,7 +3,8 @@
 In the script's process only names, shapes and times are noted, when a model is called and when an optimizer has made
 a step: no op runs, and nothing is copied. A step is traced as ``placer.choose`` traces it: in a forked child, on the
 script's own objects, of which nothing changes and only the trace comes back. That is done once for each architecture,
-at its first call; the script waits for it, a tenth of a second as a rule, which is no part of what is measured.
+at its first call, and once more when its optimizer is known; the script waits for it, a tenth of a second as a rule,
+which is no part of what is measured.
 
 Calls are looked at until there have been enough, and again after the first step of each optimizer (see ``calls``).
 A hook on optimizers stays, which notes when a step has ended. Nothing is done in processes that are forked.
@@ -11,7 +12,6 @@ A hook on optimizers stays, which notes when a step has ended. Nothing is done i
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import threading
@@ -34,7 +34,7 @@ from placer.errors import TraceError, first_line
 from placer.nest import tensors
 from placer.run import calls
 from placer.tracing import Trace, trace
-from placer.workload import Data, Workload, unwrap
+from placer.workload import Data, Workload, optimizer_classes, unwrap
 
 #: Calls of whole models that are looked at.
 FIRST_CALLS = 100
@@ -85,11 +85,10 @@ class Step:
 
 @dataclass
 class Trained:
-    """What an optimizer trains, and how many steps it has made; ``noticed`` is how many models were known by then."""
+    """The models that an optimizer trains, and how many steps it has made."""
 
     models: list[WatchedModel] = field(default_factory=list)
     steps: int = 0
-    noticed: int = 0
 
 
 @dataclass
@@ -124,17 +123,25 @@ class WatchedModel:
         return "train" if any(inputs.learning for inputs in self.inputs.values()) else "infer"
 
     @property
+    def of_mode(self) -> list[Inputs]:
+        """What it learnt on, if it ever did, else all that it ran on."""
+        learning = self.mode == "train"
+        return [inputs for inputs in self.inputs.values() if inputs.learning == learning]
+
+    @property
+    def runs(self) -> int:
+        """How often it ran on those."""
+        return sum(inputs.count for inputs in self.of_mode)
+
+    @property
     def usual(self) -> Inputs:
         """The inputs it ran on most, of those with a trace if there is one."""
-        learning = self.mode == "train"
-        of_mode = [inputs for inputs in self.inputs.values() if inputs.learning == learning]
-        return max(of_mode, key=lambda inputs: (inputs.trace is not None, inputs.count))
+        return max(self.of_mode, key=lambda inputs: (inputs.trace is not None, inputs.count))
 
     @property
     def runs_per_step(self) -> int:
         """How often it ran for one step of its optimizer."""
-        runs = sum(inputs.count for inputs in self.inputs.values() if inputs.learning)
-        return max(round(runs / self.looked_steps), 1) if self.looked_steps else 1
+        return max(round(self.runs / self.looked_steps), 1) if self.looked_steps else 1
 
     @property
     def between(self) -> list[float]:
@@ -153,8 +160,7 @@ class WatchedModel:
         On the CPU they are those from a call of the model to the end of its optimizer's step. An accelerator may still
         be at work then: there it is a whole turn of the loop that counts, if nearly all of it goes by in the model.
         """
-        learning = sum(inputs.count for inputs in self.inputs.values() if inputs.learning)
-        if not self.inside or self.runs_per_step > 1 or self.usual.count < MOSTLY * learning:
+        if not self.inside or self.runs_per_step > 1 or self.usual.count < MOSTLY * self.runs:
             return []
         if self.device == "cpu":
             return self.inside
@@ -164,8 +170,26 @@ class WatchedModel:
         """Whether a step on these inputs says more than those that were traced."""
         if inputs.tried or (self.mode == "train" and not inputs.learning):
             return False
-        tried = [other.count for other in self.inputs.values() if other.tried and other.learning == inputs.learning]
-        return inputs.count > max(tried, default=0)
+        return inputs.count > max((other.count for other in self.of_mode if other.tried), default=0)
+
+    def trained_by(self, optimizer: torch.optim.Optimizer) -> None:
+        """What was traced before its optimizer was known is traced again with it."""
+        if self.optimizer is None:
+            self.optimizer = weakref.ref(optimizer)
+            for inputs in self.of_mode:
+                inputs.trace, inputs.refused = None, ""
+
+    def stepped(self, now: float, *, looked: bool) -> None:
+        """Its optimizer has made a step; ``looked``: all calls since the last one were looked at."""
+        if looked:
+            step, self.step = self.step, Step()
+            self.looked_steps += 1
+            if self.ends and step.called is not None and not step.others:
+                whole = now - self.ends[-1]
+                self.loop.append(whole)
+                self.inside.append(min(step.learning * (now - step.called), whole))
+        self.steps += 1
+        self.ends.append(now)
 
 
 class Watcher:
@@ -181,7 +205,6 @@ class Watcher:
         self._busy = threading.Lock()
         self._known: weakref.WeakKeyDictionary[nn.Module, WatchedModel] = weakref.WeakKeyDictionary()
         self._inside: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        self._number_noticed = 0
         self._trained: weakref.WeakKeyDictionary[torch.optim.Optimizer, Trained] = weakref.WeakKeyDictionary()
         self._alike: dict[Hashable, WatchedModel] = {}
         self._counting: Any = None
@@ -194,7 +217,7 @@ class Watcher:
 
     def start(self) -> None:
         """Watch from now on. Raises NotImplementedError with a torch that placer does not know."""
-        calls.watch(self)
+        calls.watch()
         self._counting = register_optimizer_step_post_hook(self._stepped)
         self.look()
 
@@ -204,23 +227,25 @@ class Watcher:
             for watched in self.models:
                 watched.step = Step()
             self._left = FIRST_CALLS
-            calls.look(self)
+            calls.listen(self._called)
 
     def stop(self) -> None:
         """Leave torch as it was; what was seen stays."""
-        calls.unwatch(self)
         if self._counting is not None:
+            calls.unwatch()
             self._counting.remove()
             self._counting = None
 
-    def end(self, why: str) -> None:
-        """Stop before the script has ended."""
-        self.failure = why
+    def _end(self, error: Exception) -> None:
+        """Stop before the script has ended. What a handler of a signal raised goes on to the script."""
+        if _is_of_a_signal(error):
+            raise error
+        self.failure = f"{type(error).__name__}: {first_line(error)}"
         self.stop()
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A model is about to run. Others that run at the same time are not looked at, nor is a forked process."""
         if os.getpid() != self._process or not self._busy.acquire(blocking=False):
             return
@@ -228,11 +253,9 @@ class Watcher:
             self._look_at(module, args, kwargs)
             self._left -= 1
             if self._left <= 0:
-                calls.look_away(self)
-        except Exception as error:  # the boundary: nothing of ours may reach the script
-            if _is_of_a_signal(error):
-                raise
-            self.end(f"{type(error).__name__}: {first_line(error)}")
+                calls.listen(None)
+        except Exception as error:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
+            self._end(error)
         finally:
             self._busy.release()
 
@@ -245,7 +268,9 @@ class Watcher:
                 return
             inputs = _inputs(watched, module, args, kwargs)
         if watched.wants_trace(inputs):
-            self._trace(watched, inputs, module, args, kwargs)
+            began = self._clock()
+            _trace(watched, inputs, module, args, kwargs)
+            self._waited += self._clock() - began
         if inputs.learning:
             watched.step.called = self._now()
             watched.step.learning += 1
@@ -278,7 +303,6 @@ class Watcher:
         watched.module = weakref.ref(module)
         self._known[module] = watched
         self._inside.update(part for part in module.modules() if part is not module)
-        self._number_noticed += 1
         return watched
 
     # --- steps --------------------------------------------------------------------------------------------------------
@@ -286,101 +310,34 @@ class Watcher:
     @calls.unseen_by_compiler
     def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """An optimizer has made a step. In a loop that nobody looks at any more, only that is noted."""
+        if os.getpid() != self._process:
+            return
         try:
             trained = self._trained.get(optimizer)
-            if trained is None or not trained.models or self._left > 0:
-                trained = self._look_at_step(optimizer, trained)
+            if trained is None:  # it may have a model that nobody has looked at
+                trained = self._trained[optimizer] = Trained()
+                self.look()
+            if self._left > 0 and not trained.models:
+                self._match(optimizer, trained)
             now = self._now()
             for watched in trained.models:
-                watched.steps += 1
-                watched.ends.append(now)
+                watched.stepped(now, looked=self._left > 0)
             trained.steps += 1
         except Exception as error:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
-            self.end(f"{type(error).__name__}: {first_line(error)}")
-
-    def _look_at_step(self, optimizer: torch.optim.Optimizer, trained: Trained | None) -> Trained:
-        """What an optimizer trains, which has made a step; none of it in a forked process."""
-        if os.getpid() != self._process:
-            return Trained()
-        if trained is None:  # it may have a model that nobody has looked at
-            trained = self._trained[optimizer] = Trained()
-            self.look()
-        if not trained.models and trained.noticed < self._number_noticed:
-            self._match(optimizer, trained)
-        for watched in trained.models:
-            self._time_inside(watched)
-        return trained
+            self._end(error)
 
     def _match(self, optimizer: torch.optim.Optimizer, trained: Trained) -> None:
         """Find the models that an optimizer trains."""
-        trained.noticed = self._number_noticed
         parameters = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         for module, watched in list(self._known.items()):
-            if parameters.isdisjoint(map(id, module.parameters())):
-                continue
-            trained.models.append(watched)
-            watched.steps += trained.steps
-            if watched.optimizer is None:  # it was not there when the model was called
-                watched.optimizer = weakref.ref(optimizer)
-                for inputs in watched.inputs.values():
-                    if inputs.learning:
-                        inputs.trace, inputs.refused = None, ""
-
-    def _time_inside(self, watched: WatchedModel) -> None:
-        """How much of the step that has just ended went by in the model, where all of it was looked at."""
-        step, watched.step = watched.step, Step()
-        if self._left <= 0:
-            return
-        watched.looked_steps += 1
-        if watched.ends and step.called is not None and not step.others:
-            now = self._now()
-            whole = now - watched.ends[-1]
-            watched.loop.append(whole)
-            watched.inside.append(min(step.learning * (now - step.called), whole))
+            if not parameters.isdisjoint(map(id, module.parameters())):
+                trained.models.append(watched)
+                watched.steps += trained.steps
+                watched.trained_by(optimizer)
 
     def _now(self) -> float:
         """The time, as it would be if nobody had traced."""
         return self._clock() - self._waited
-
-    # --- traces -------------------------------------------------------------------------------------------------------
-
-    def _trace(
-        self, watched: WatchedModel, inputs: Inputs, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        """Trace a step of a model on what it is called with. Raises nothing of the step's."""
-        began = self._clock()
-        optimizer: Any = None
-        if inputs.learning:
-            optimizer = watched.optimizer() if watched.optimizer is not None else _optimizer_of(module)
-            if optimizer is not None:
-                watched.optimizer, optimizer = weakref.ref(optimizer), _part_for(optimizer, module)
-        workload = Workload(
-            model=module,
-            modules=(module,),
-            args=args,
-            kwargs=kwargs,
-            autocast=inputs.autocast,
-            mode="train" if inputs.learning else "infer",
-            optimizer=optimizer or ("adam" if inputs.learning else None),
-        )
-        try:
-            inputs.trace = trace(workload)
-        except TraceError as error:
-            inputs.refused = first_line(error)
-        inputs.workload = replace(
-            workload, model=_Named(watched.name), modules=(), args=(), kwargs={}, optimizer=workload.optimizer_name
-        )
-        self._waited += self._clock() - began
-
-
-class _Named:
-    """Stands for a model that is not kept."""
-
-    def __init__(self, name: str) -> None:
-        self.__name__ = name
-
-    def __call__(self) -> None:
-        raise TraceError(f"{self.__name__} is gone")
 
 
 def _is_of_a_signal(error: Exception) -> bool:
@@ -414,33 +371,43 @@ def _inputs(watched: WatchedModel, module: nn.Module, args: tuple[Any, ...], kwa
     return inputs
 
 
-def _optimizer_of(module: nn.Module) -> torch.optim.Optimizer | None:
-    """The optimizer that has most of the weights of a model, of all that are there; None where there is none yet."""
-    parameters = {id(parameter) for parameter in module.parameters()}
-    best, most = None, 0
-    for candidate in gc.get_objects():
-        if not issubclass(type(candidate), torch.optim.Optimizer):
-            continue
-        groups = vars(candidate).get("param_groups", ())
-        count = sum(id(parameter) in parameters for group in groups for parameter in group["params"])
-        if count > most:
-            best, most = candidate, count
-    return best
+def _trace(
+    watched: WatchedModel, inputs: Inputs, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Trace a step of a model on what it is called with. Raises nothing of the step's."""
+    known = watched.optimizer() if watched.optimizer is not None else None
+    workload = Workload(
+        model=module,
+        modules=(module,),
+        args=args,
+        kwargs=kwargs,
+        autocast=inputs.autocast,
+        mode="train" if inputs.learning else "infer",
+        optimizer=_alone(known, module) if inputs.learning else None,
+    )
+    try:
+        inputs.trace = trace(workload)
+    except TraceError as error:
+        inputs.refused = first_line(error)
+    inputs.workload = replace(
+        workload, model=_Named(watched.name), modules=(), args=(), kwargs={}, optimizer=workload.optimizer_name
+    )
 
 
-def _part_for(optimizer: torch.optim.Optimizer, module: nn.Module) -> torch.optim.Optimizer:
-    """The optimizer itself, or one like it for its part of a model where it trains others as well.
+def _alone(optimizer: torch.optim.Optimizer | None, module: nn.Module) -> torch.optim.Optimizer | str:
+    """The optimizer of a model: by its name where it trains other models too, and Adam where nobody knows better."""
+    if optimizer is None:
+        return "adam"
+    own, name = {id(parameter) for parameter in module.parameters()}, type(optimizer).__name__.lower()
+    others = any(id(parameter) not in own for group in optimizer.param_groups for parameter in group["params"])
+    return name if others and name in optimizer_classes() else optimizer
 
-    That one shares its settings and state. It lacks the ``step`` that a scheduler wrapped, which is the original's.
-    """
-    parameters = {id(parameter) for parameter in module.parameters()}
-    groups = []
-    for group in optimizer.param_groups:
-        part = [parameter for parameter in group["params"] if id(parameter) in parameters]
-        groups.append({**group, "params": part})
-    if [len(group["params"]) for group in groups] == [len(group["params"]) for group in optimizer.param_groups]:
-        return optimizer
-    partial = object.__new__(type(optimizer))
-    partial.__dict__.update({name: value for name, value in vars(optimizer).items() if name != "step"})
-    partial.param_groups = groups
-    return partial
+
+class _Named:
+    """Stands for a model that is not kept."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __call__(self) -> None:
+        raise TraceError(f"{self.__name__} is gone")
