@@ -19,9 +19,10 @@ def load_magic(shell: Any) -> None:
     session = Session(ReportOptions())
     session.watch()
 
-    from IPython.core.magic_arguments import MagicArgumentParser
+    from IPython.core import magic_arguments
 
-    parser: Any = MagicArgumentParser("%placer")
+    arguments: Any = magic_arguments
+    parser = arguments.MagicArgumentParser("%placer")
     parser.add_argument("--profile", metavar="NAME", type=_unquoted)
     parser.add_argument("--what-if", metavar="GPU", type=_unquoted)
     parser.add_argument("--explain", action="store_true")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from placer import machine
 from placer.api import explained
-from placer.decision import StepIdentity, StepTime, ask, recorded, traced_step
+from placer.decision import StepIdentity, StepTime, ask, is_cpu, recorded, traced_step
 from placer.errors import PlacerError, first_line
 from placer.explanation import Explanation, headings, legend, sureness
 from placer.pricing import Cost
@@ -24,8 +24,6 @@ from placer.units import format_seconds
 
 #: A loop that takes this many times what its model takes in it has its time elsewhere.
 ELSEWHERE = 2.0
-#: A one-time cost is told where it is more than this share of the whole.
-WORTH_TELLING = 0.1
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ def report(models: Sequence[WatchedModel], width: int, profile: Any, what_if: st
     answers = [_answer(watched, profile, what_if, explain) for watched in models]
     explanations = [answer.explanation for answer in answers if answer.explanation]
     rows = {name: row for explanation in explanations for name, row in explanation.devices.items()}
-    items = [f"{_name(answer.watched)}: {line}" for answer in answers for line in _sentences(answer)]
+    items = [f"{_name(answer.watched)}: {line}" for answer in answers for line in _lines(answer)]
     text = render([_table(answers, rows), Section(items=items), Section(after=legend(rows.values()))], width=width)
     if explain:
         text += "".join(f"\n{explanation.to_text(width, full=True, verify='')}" for explanation in explanations)
@@ -116,68 +114,58 @@ def _name(watched: WatchedModel) -> str:
     return watched.name if watched.alike == 1 else f"{watched.name} (one of {watched.alike})"
 
 
-def _sentences(answer: Answer) -> Iterator[str]:
-    watched, explanation = answer.watched, answer.explanation
+def _lines(answer: Answer) -> Iterator[str]:
+    """Where a model finishes first, where the time of its loop goes if it is elsewhere, and what to change."""
+    explanation = answer.explanation
     if explanation is None:
         yield f"not predicted: {answer.reason}"
         return
-    yield _verdict(answer, explanation)
-    inside, loop = _seconds_inside(answer, explanation), median(watched.loop or [0.0])
-    if inside is not None and loop > ELSEWHERE * inside:
-        often = f" in {watched.runs_per_step} runs" if watched.runs_per_step > 1 else ""
-        yield (
-            f"the loop takes {format_seconds(loop)} a step, the model {format_seconds(inside)} of it{often}: the rest "
-            "is outside of it (loading, logging, waiting), and no device changes that"
-        )
+    yield _verdict(explanation)
+    for line in (_why(answer, explanation), _next(answer, explanation)):
+        if line:
+            yield line
 
 
-def _seconds_inside(answer: Answer, explanation: Explanation) -> float | None:
-    """What of a step of the loop goes by in the model, as measured; None where that was not.
-
-    An accelerator may still be at work when the host goes on: there it is at least what was predicted.
-    """
-    watched, row = answer.watched, explanation.devices.get(answer.home)
-    if not watched.inside:
-        return None
-    measured = median(watched.inside)
-    if answer.home == "cpu":
-        return measured
-    return None if row is None else max(measured, watched.runs_per_step * row.high)
-
-
-def _verdict(answer: Answer, explanation: Explanation) -> str:
-    """Where it finishes first, the times on both sides, how sure that is, and what would be changed."""
-    decision, home, steps = explanation.decision, answer.home, answer.watched.steps
-    if len(explanation.devices) < 2:
-        return f"{decision.device} is the only device here; --what-if GPU compares it with another"
-    others = {name: row for name, row in explanation.devices.items() if name != decision.device}
-    other = home if home in others else min(others, key=lambda name: others[name].seconds)
-    text = f"about the same on {decision.device}" if decision.tie else f"{decision.device} finishes first"
-    text += f": {_time(explanation.devices[decision.device])}"
-    text += f" for these {steps:,} steps" if steps else " a step"
-    text += f", {_time(others[other])} on {other}"
-    if decision.confidence is not None:
+def _verdict(explanation: Explanation) -> str:
+    """Where it finishes first, the times on both sides, how sure that is, and from when on that changes."""
+    decision = explanation.decision
+    text = decision.reason
+    if decision.confidence is not None and len(explanation.devices) > 1:
         text += f"; {sureness(decision.confidence)} sure"
-    if decision.device.partition("@")[0] == "cpu" and decision.break_even_steps is not None:
+    if is_cpu(decision.device) and decision.break_even_steps is not None:
         text += f"; from {decision.break_even_steps:,} steps on, the other way round"
-    if not decision.tie and decision.device != home and decision.device in machine.available_devices():
-        text += f"; one line: {_line(answer, decision.device)}"
     return text
 
 
-def _time(row: Cost) -> str:
-    """Of the run, one-time costs included, or of one step where nobody counted them."""
-    once = row.one_time_seconds if row.total_seconds is not None else 0.0
-    paid_once = f" ({format_seconds(once)} of it once)" if once > WORTH_TELLING * row.seconds else ""
-    return format_seconds(row.seconds) + paid_once
+def _why(answer: Answer, explanation: Explanation) -> str:
+    """That most of the loop's time goes by outside of the model; "" where it does not, or nobody knows.
+
+    An accelerator may still be at work when the host goes on: there a model takes at least what was predicted.
+    """
+    watched, row = answer.watched, explanation.devices.get(answer.home)
+    if not watched.inside or (row is None and answer.home != "cpu"):
+        return ""
+    inside, loop = median(watched.inside), median(watched.loop)
+    if row is not None and answer.home != "cpu":
+        inside = max(inside, watched.runs_per_step * row.high)
+    if loop <= ELSEWHERE * inside:
+        return ""
+    often = f" in {watched.runs_per_step} runs" if watched.runs_per_step > 1 else ""
+    return (
+        f"the loop takes {format_seconds(loop)} a step, the model {format_seconds(inside)} of it{often}: the rest "
+        "is outside of it (loading, logging, waiting), and no device changes that"
+    )
 
 
-def _line(answer: Answer, device: str) -> str:
-    """The line of the script that puts the model there."""
-    if device == "cpu":
-        return 'device = "cpu", for the model and its batches'
+def _next(answer: Answer, explanation: Explanation) -> str:
+    """The line of the script that puts the model where it finishes first; "" where it is, or that is not here."""
+    decision = explanation.decision
+    if decision.tie or decision.device == answer.home or decision.device not in machine.available_devices():
+        return ""
+    if decision.device == "cpu":
+        return 'one line: device = "cpu", for the model and its batches'
     trace = answer.watched.usual.trace
     batch = () if trace is None else trace.batch
     simple = len(batch) == 1 and "float" in batch[0].dtype
     what = str(batch[0].shape) if simple else "batch"
-    return f"placement = placer.choose(model, {what}), and placement.batches(loader) for the loader"
+    return f"one line: placement = placer.choose(model, {what}), and placement.batches(loader) for the loader"
