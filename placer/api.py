@@ -227,15 +227,13 @@ def choose(
             used = current_profile(profile)
             candidates = gather(used, names, here=True, modules=traced.modules, threads=options.threads)
             table = answer(Question(traced, candidates, options.aim, recorded=True, measure=options.measure))
-            seconds = time.perf_counter() - started
-            placement = placing.decided(table)
-        record(table, seconds)
+            record(table, time.perf_counter() - started)
     except PlacerError as error:
         if strict():
             raise
         return logged(placing.by_convention(error, profile))
     warn_estimated(used)
-    return logged(placing.place(placement, table))
+    return logged(placing.place(table))
 
 
 def logged(placement: Placement) -> Placement:

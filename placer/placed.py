@@ -27,13 +27,12 @@ from placer.decision import (
     ranks,
     recorded,
 )
-from placer.errors import PlacerError, PlacerWarning, ProfileError, first_line
+from placer.errors import PlacerError, PlacerWarning, ProfileError
 from placer.explanation import Explanation, card
 from placer.placement import (
     Drift,
     MovedBatches,
     Optimizers,
-    Refused,
     Staging,
     StepTimes,
     move,
@@ -73,11 +72,6 @@ class ByDevice(Mapping[Any, Any]):
         return repr(self._costs)
 
 
-def _predictions(table: Table) -> Mapping[str, Cost]:
-    """Of a step with the prices of its ops."""
-    return table.costs if table.unit == JOB else table.parts[0].predictions
-
-
 class Placement:
     """Where a workload runs, why, and how sure that is.
 
@@ -87,7 +81,10 @@ class Placement:
 
     def __init__(self, decision: Decision, table: Table | None = None, *, staging: Staging | None = None) -> None:
         self.decision = decision
-        self.predictions = ByDevice({} if table is None else _predictions(table))
+        costs: Mapping[str, Cost] = {}
+        if table is not None:  # of a step with the prices of its ops
+            costs = table.costs if table.unit == JOB else table.parts[0].predictions
+        self.predictions = ByDevice(costs)
         self._table = table
         self._staging = staging
 
@@ -210,24 +207,31 @@ class Placing:
     @property
     def workload(self) -> Workload:
         """The step; of a job all its models as those of one step, for what does not depend on the step."""
-        return _whole(self.work) if isinstance(self.work, Job) else self.work
+        job = self.work
+        if not isinstance(job, Job):
+            return job
+        trained = next((part for part in job.parts if part.workload.mode == "train"), job.parts[0])
+        return replace(trained.workload, modules=job.modules, loss_modules=job.loss_modules, steps=job.repeats)
 
     @property
     def optimizer(self) -> Optimizers:
         return self.work.optimizers if isinstance(self.work, Job) else self.given
 
-    def decided(self, table: Table) -> Placement:
-        """What a table says, the same for all ranks of a run. Nothing is moved yet."""
-        agreed = ranks.agreed(table.decide(), table.costs, self.workload, tuned=self.threads == "tune")
-        return self._placement(table, agreed)
+    def place(self, table: Table) -> Placement:
+        """What a table says, the same for all ranks of a run, with the model moved.
 
-    def place(self, placement: Placement, table: Table) -> Placement:
-        """The same with the model moved; another one and a PlacerWarning where the device refused it."""
-        refused = self._move(placement) if self.move else None
-        if refused is None:
-            return placement
-        warnings.warn(PlacerWarning(f"not placed as predicted: {refused.reason}"), stacklevel=3)
-        return self._placement(table, _stayed(refused))
+        Another one and a PlacerWarning where the device refused it.
+        """
+        decision = ranks.agreed(table.decide(), table.costs, self.workload, tuned=self.threads == "tune")
+        refused = self._move(decision)
+        if refused is not None:
+            decision = refused
+            warnings.warn(PlacerWarning(f"not placed as predicted: {decision.reason}"), stacklevel=3)
+        if not isinstance(self.work, Job):
+            return _placed_step(table, decision)
+        reason = f"{decision.device}: with the job ({decision.reason})"
+        parts = {part.name: _placed_step(table.alone(part), replace(decision, reason=reason)) for part in table.parts}
+        return JobPlacement(self.work, decision, table, parts=parts)
 
     def forced(self, device: str) -> Placement:
         """On the device that ``PLACER_DEVICE`` names, without a prediction; a model that is bound to one stays there.
@@ -245,10 +249,10 @@ class Placing:
                 device = obstacles.bound.home
                 reason = f"{device}: {message}"
             warnings.warn(PlacerWarning(f"placed on {device}; {message}"), stacklevel=3)
-        decision = Decision(device, torch.get_num_threads(), None, reason)
+        decision = _unpredicted(device, reason)
         if self.move:
             relocate(self.workload, self.optimizer, device, threads=self._threads(decision))
-        return self._unpredicted(decision)
+        return self._placed(decision)
 
     def by_convention(self, error: PlacerError, source: Source | None) -> Placement:
         """Where nothing could be predicted: the rule of every training script, with one PlacerWarning.
@@ -259,95 +263,60 @@ class Placing:
         with suppress(PlacerError), only_placer_errors():
             profile = current_profile(source)
         decision = conventional(self.workload, self.devices, str(error), profile, self.optimizer)
-        agreed = ranks.agreed(decision, (), self.workload)
-        placement = self._unpredicted(agreed)
-        refused = self._move(placement) if self.move else None
-        if refused is not None:
-            placement = self._unpredicted(_stayed(refused))
+        decision = ranks.agreed(decision, (), self.workload)
+        refused = self._move(decision)
+        decision = refused or decision
         # What is wrong with a profile names the command that puts it right.
         next_command = "" if isinstance(error, ProfileError) else "; to see where, run with PLACER_STRICT=1"
-        message = f"placed on {placement.decision.device} without a prediction: {error}{next_command}"
-        older = machine.older_torch()
-        if older is not None:
-            message = f"{message}; {older}"
-        if refused is not None:
-            message = f"{message}; {placement.reason}"
+        message = f"placed on {decision.device} without a prediction: {error}{next_command}"
+        for more in (machine.older_torch(), None if refused is None else refused.reason):
+            message += "" if more is None else f"; {more}"
         warnings.warn(PlacerWarning(message), stacklevel=3)
-        return placement
+        return self._placed(decision)
 
-    def _placement(self, table: Table, decision: Decision) -> Placement:
-        if not isinstance(self.work, Job):
-            return _placed_step(table, decision)
-        parts: dict[str, Placement] = {}
-        for part in table.parts:
-            alone = table.alone(part)
-            of_part = alone.decide()
-            if of_part.device != decision.device:
-                reason = f"{decision.device}: with the job ({decision.reason})"
-                of_part = Decision(decision.device, of_part.threads, decision.confidence, reason)
-            parts[part.name] = _placed_step(alone, of_part)
-        return JobPlacement(self.work, decision, table, parts=parts)
-
-    def _unpredicted(self, decision: Decision) -> Placement:
+    def _placed(self, decision: Decision) -> Placement:
         return JobPlacement(self.work, decision) if isinstance(self.work, Job) else Placement(decision)
 
-    def _move(self, placement: Placement) -> Refused | None:
-        """Move what the placement says; what went wrong where the device refused it and everything stayed."""
-        return relocate_or_stay(
-            self.workload,
-            self.optimizer,
-            placement.decision.device,
-            allowed=self.devices,
-            threads=self._threads(placement.decision),
+    def _move(self, decision: Decision) -> Decision | None:
+        """Move what a decision says; another one where the device refused it and everything stayed."""
+        if not self.move:
+            return None
+        threads = self._threads(decision)
+        refused = relocate_or_stay(
+            self.workload, self.optimizer, decision.device, allowed=self.devices, threads=threads
         )
+        return None if refused is None else _unpredicted(refused.home, refused.reason)
 
     def _threads(self, decision: Decision) -> int | None:
         """The number of CPU threads to set; None: as it is."""
         return decision.threads if self.threads == "tune" else None
 
 
-def _whole(job: Job) -> Workload:
-    """All models of a job as those of one step, which trains if any does."""
-    trained = next((part for part in job.parts if part.workload.mode == "train"), job.parts[0])
-    return replace(trained.workload, modules=job.modules, loss_modules=job.loss_modules, steps=job.repeats)
-
-
-def _stayed(refused: Refused) -> Decision:
-    return Decision(refused.home, torch.get_num_threads(), None, refused.reason)
+def _unpredicted(device: str, reason: str) -> Decision:
+    return Decision(device, torch.get_num_threads(), None, reason)
 
 
 def _placed_step(table: Table, decision: Decision) -> Placement:
     """The answer for the only part of a table, which runs on the decision's device."""
     device = decision.device
-    return Placement(decision, table, staging=None if device == "cpu" else _staging(table, device))
-
-
-def _staging(table: Table, device: str) -> Staging | None:
-    """What the table's profile knows of copies to a device, under the name that it has there."""
+    if device == "cpu":
+        return Placement(decision, table)
+    # What the profile knows of copies to a device, under the name that it has there.
     predicted = table.parts[0].predictions.get(device)
     fit = None if predicted is None else predicted.priced.fit
-    return staging(table.profile, device if fit is None else fit.device)
+    return Placement(decision, table, staging=staging(table.profile, device if fit is None else fit.device))
 
 
 def record(table: Table, seconds: float) -> None:
-    """A decision that took so long, with its rows, into the history: for ``placer explain`` without a target.
-
-    Never raises, unless ``PLACER_STRICT=1``.
-    """
-    try:
-        rows = Explanation.of_rows(table)
-        refused = history.record({"kind": "decision", "seconds": seconds, "explanation": rows.to_dict()})
-    except Exception as error:  # whatever goes wrong in the history costs a line of it, not the decision
-        if strict():
-            raise
-        _warn_unkept(f"explaining one failed with {type(error).__name__}: {first_line(error)}")
-        return
+    """A decision that took so long, with its rows, into the history: for ``placer explain`` without a target."""
+    rows = Explanation.of_rows(table)
+    refused = history.record({"kind": "decision", "seconds": seconds, "explanation": rows.to_dict()})
     if refused is not None:
-        path = history.history_path()
-        _warn_unkept(f"cannot write {path} ({refused}); make room there, or name another folder in PLACER_HOME")
+        _warn_unkept(f"cannot write {history.history_path()} ({refused})")
 
 
 @cache
 def _warn_unkept(why: str) -> None:
     """Once in a process and not for every decision: the answer is there all the same."""
-    warnings.warn(PlacerWarning(f"decisions and step times are not kept for later runs: {why}"), stacklevel=4)
+    said = f"decisions and step times are not kept for later runs: {why}; make room there, or name another folder in "
+    warnings.warn(PlacerWarning(f"{said}PLACER_HOME"), stacklevel=4)

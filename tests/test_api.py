@@ -154,22 +154,6 @@ def test_every_decision_is_recorded_and_no_explanation(model: nn.Module, calibra
     assert recorded.devices["cpu"].step_seconds == first.predictions["cpu"].step_seconds
 
 
-def test_a_decision_that_cannot_be_recorded_stands(
-    model: nn.Module, calibrated: Profile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*args: object, **options: object) -> None:
-        raise RuntimeError("no such line")
-
-    # A text of its own: each is said once in a process.
-    monkeypatch.setattr(placer.Explanation, "of_rows", broken)
-    with pytest.warns(PlacerWarning, match="not kept for later runs: .* RuntimeError: no such line"):
-        placement = placer.choose(model, (32, 84))
-    assert placement.confidence is not None
-    monkeypatch.setenv("PLACER_STRICT", "1")
-    with pytest.raises(RuntimeError, match="no such line"):
-        placer.choose(model, (16, 84))
-
-
 def test_threads_tune_takes_the_best_calibrated_count(model: nn.Module, handmade_profile: Profile) -> None:
     slow = handmade_profile.fit("cpu")
     fast = dataclasses.replace(
