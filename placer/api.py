@@ -26,7 +26,6 @@ from placer.decision import (
     Question,
     Source,
     Table,
-    Traced,
     advise,
     answer,
     ask,
@@ -324,8 +323,7 @@ def explained(question: Question, *, advice: bool = True, measure: bool = False)
     ``measure`` times the real step on the devices of this machine. Raises PlacerError.
     """
     with only_placer_errors():
-        work = question.work
-        traced = work if isinstance(work, Traced) else trace_parts(work)
+        traced = trace_parts(question.work)
         question = replace(question, work=traced)
         table = answer(question)
         changes = advise(traced, question, table) if advice else ()

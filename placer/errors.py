@@ -1,21 +1,7 @@
 """Every exception placer raises on purpose.
 
-    PlacerError                     base of them all: ``except placer.PlacerError`` is enough
-    ├── ProfileError                a machine profile cannot be used
-    │   ├── ProfileMissing          there is none: run ``placer calibrate``
-    │   ├── ProfileDamaged          the file is not a profile (truncated, wrong types, NaN, ...)
-    │   ├── ProfileTooNew           written by a newer placer: upgrade placer
-    │   ├── ProfileTooOld           written by a schema that is no longer read: calibrate again
-    │   ├── ProfileStale            the machine changed since calibration; names the fields that did
-    │   ├── UnknownGPU              the catalog has no GPU of that name; lists the closest ones
-    │   └── UnknownCPU              the catalog has no CPU of that name; lists the closest ones
-    ├── TraceError                  the workload could not be traced
-    ├── CalibrationError            a measurement could not be taken
-    │   └── TimerError              the clock stands still, or never settles
-    ├── TargetError                 a command line TARGET could not be read
-    └── PlacerWarning               (a Warning) choose() fell back, or knows less than it should
-
-Wrong arguments are not in this tree: they raise ``ValueError`` or ``TypeError`` at once, like any Python function.
+``except placer.PlacerError`` is enough for all of them.
+Wrong arguments raise ``ValueError`` or ``TypeError`` at once, like any Python function.
 """
 
 from __future__ import annotations

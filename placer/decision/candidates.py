@@ -36,8 +36,8 @@ _MAKER = re.compile(r"^(?:NVIDIA|AMD|Intel|Apple)(?:\(R\))? (?:GeForce )?")
 class Candidate:
     """A device that work could run on: what it is called, and the profile that prices it, under the name it has there.
 
-    ``here``: it is of this machine. ``threads`` is the number of CPU threads it is priced with, which stands for
-    ``process_threads`` of this process (None: for itself). ``tried`` are other numbers that the CPU may be set to.
+    ``here``: it is of this machine. ``threads`` is the number of CPU threads it is priced with (None: those that it was
+    calibrated with), ``tried`` are other numbers that the CPU may be set to.
     ``asked``: the caller has it or asked about it; else it only stands beside those for which that is so.
     ``occupied`` says that other jobs keep it busy.
     """
@@ -47,7 +47,6 @@ class Candidate:
     profile: Profile
     threads: int | None
     here: bool = False
-    process_threads: int | None = None
     tried: tuple[int, ...] = ()
     asked: bool = True
     occupied: str = ""
@@ -143,17 +142,8 @@ def _candidate(name: str, profile: Profile, here: bool, threads: str) -> Candida
     """A device of the profile that is compared with."""
     same_cpu = profile.fingerprint.get("cpu") == machine.cpu_model()
     now = torch.get_num_threads() if same_cpu else default_threads(profile)
-    on_cpu = name == "cpu"
-    return Candidate(
-        name,
-        name,
-        profile,
-        now,
-        here,
-        process_threads=now if on_cpu and same_cpu else None,
-        tried=profile.threads("cpu") if on_cpu and threads == "tune" else (),
-        occupied=occupied(name) if here else "",
-    )
+    tried = profile.threads("cpu") if name == "cpu" and threads == "tune" else ()
+    return Candidate(name, name, profile, now, here, tried=tried, occupied=occupied(name) if here else "")
 
 
 def occupied(device: str) -> str:

@@ -122,8 +122,7 @@ def answer(question: Question) -> Table:
     Raises TraceError where a step cannot be traced, ProfileError where a profile cannot price it, and PlacerError where
     no candidate can run it.
     """
-    work, candidates = question.work, question.candidates
-    traced = work if isinstance(work, Traced) else trace_parts(work)
+    traced, candidates = trace_parts(question.work), question.candidates
     able: list[Candidate] = []
     left_out, notes = dict(candidates.left_out), list(candidates.notes)
     for candidate in candidates.each:
@@ -185,8 +184,6 @@ def _with_best_threads(
 ) -> tuple[Prediction, tuple[ThreadOption, ...]]:
     """A part on a candidate with the best of the numbers of threads that it tries, and all of those."""
     now = _predicted(part, candidate, where, candidate.threads)
-    # Priced at the nearest calibrated number of threads, but this is the one it would run with.
-    now = replace(now, threads=candidate.process_threads or now.threads)
     if not candidate.tried:
         return now, ()
     tried = {count: _predicted(part, candidate, where, count) for count in candidate.tried} | {now.threads: now}
@@ -211,7 +208,9 @@ def _predicted(part: TracedPart, candidate: Candidate, where: Residence, threads
         residence=where if candidate.here else Residence(here=False),
         loading=part.workload.loading,
     )[candidate.device]
-    return replace(prediction, device=candidate.name)
+    # A CPU is priced at the nearest calibrated number of threads, but this is the one it would run with.
+    running_with = threads if is_cpu(candidate.name) and threads else prediction.threads
+    return replace(prediction, device=candidate.name, threads=running_with)
 
 
 def best_count(steps: Mapping[int, float], now: int) -> int:

@@ -75,8 +75,10 @@ class Traced:
         return Obstacles(self.modules, optimizers, [part.trace for part in self.parts])
 
 
-def trace_parts(work: Workload | Job) -> Traced:
-    """Trace every step of a workload or a job. Raises TraceError, which names the part."""
+def trace_parts(work: Workload | Job | Traced) -> Traced:
+    """Trace every step of a workload or a job, unless it was. Raises TraceError, which names the part."""
+    if isinstance(work, Traced):
+        return work
     if isinstance(work, Workload):
         return traced_step(work, tracing.trace(work))
     parts: list[TracedPart] = []

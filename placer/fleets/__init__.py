@@ -2,7 +2,7 @@
 
 from placer.fleets.answer import Fleet, FleetRow
 from placer.fleets.machine import Machine, cpu_called, cpu_class, gpu_beside, machine_named
-from placer.fleets.ranking import fleet, rank, traced, work_of
+from placer.fleets.ranking import fleet, rank, work_of
 
 __all__ = [
     "Fleet",
@@ -14,6 +14,5 @@ __all__ = [
     "gpu_beside",
     "machine_named",
     "rank",
-    "traced",
     "work_of",
 ]

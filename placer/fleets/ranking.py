@@ -83,11 +83,6 @@ def work_of(
     return model
 
 
-def traced(work: Workload | Job | Traced) -> Traced:
-    """What does not depend on the machine: a trace of every step. Raises TraceError."""
-    return work if isinstance(work, Traced) else trace_parts(work)
-
-
 def rank(
     work: Workload | Job | Traced, machines: Sequence[Machine], *, objective: str = "time", target: float | None = None
 ) -> Fleet:
@@ -107,7 +102,7 @@ def rank(
         raise ValueError(f"target must be seconds above 0, not {target!r}")
     if not machines:
         raise ValueError("machines is empty: name at least one profile, GPU or machine to compare")
-    steps = traced(work)
+    steps = trace_parts(work)
     alike: dict[Hashable, list[Machine]] = {}
     for machine in machines:
         alike.setdefault((machine.kind, machine.price), []).append(machine)

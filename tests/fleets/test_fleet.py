@@ -12,8 +12,8 @@ from torch import nn
 
 import placer
 from placer import errors, pricing, tracing
-from placer.decision import pipeline
-from placer.fleets import Fleet, Machine, cpu_class, gpu_beside, machine_named, rank, traced
+from placer.decision import pipeline, trace_parts
+from placer.fleets import Fleet, Machine, cpu_class, gpu_beside, machine_named, rank
 from placer.fleets.answer import LONGEST
 from placer.profile import Profile, gpus, load_cached, shipped_folder
 from placer.workload import make_workload
@@ -170,7 +170,7 @@ def test_wrong_arguments_are_refused_before_anything_is_traced(
 
 
 def test_traced_work_is_compared_again_without_a_trace(host: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
-    work = traced(make_workload(NET, (64, 84), mode="infer"))
+    work = trace_parts(make_workload(NET, (64, 84), mode="infer"))
     monkeypatch.setattr(tracing, "trace", None)
     first = rank(work, [Machine("x", host)])
     assert rank(work, [Machine("x", host)]).rows == first.rows
