@@ -183,14 +183,6 @@ def test_what_only_a_step_may_have_is_refused() -> None:
         placer.choose(job, options=placer.Options(measure="always"))
 
 
-def test_models_with_one_activation_in_common_are_two() -> None:
-    relu = nn.ReLU()
-    first, second = (nn.Sequential(nn.Linear(8, 8), relu, nn.Linear(8, 8)) for _ in range(2))
-    found = placer.explain(Job([Part("a", first, (4, 8)), Part("b", second, (4, 8))]), profile=CPU)
-    each = [part.devices["cpu"].peak_memory_bytes for part in found.parts]
-    assert found.devices["cpu"].peak_memory_bytes == sum(each)
-
-
 def test_times_of_a_whole_job_are_no_steps_of_a_part(handmade_profile: Profile) -> None:
     save(handmade_profile)
     job = Job([Part("step", policy(), (8, 8), mode="infer")])

@@ -154,6 +154,9 @@ def test_the_model_is_untouched_by_pricing_also_when_its_forward_raises(
 
     model = (Failing if fails else kind)()
     model.layers[2].eval()  # type: ignore[union-attr, index, operator]
+    model.layers[0].register_forward_hook(lambda *_: hooked.append(1))  # type: ignore[union-attr, index, operator]
+    model.layers[0].weight.grad = torch.ones(8, 4)  # type: ignore[union-attr, index]
+    hooked: list[int] = []
     state = {name: value.clone() for name, value in model.state_dict().items()}
     flags = [module.training for module in model.modules()]
     plain = {name: value for name, value in vars(model).items() if isinstance(value, (int, str))}
@@ -165,7 +168,10 @@ def test_the_model_is_untouched_by_pricing_also_when_its_forward_raises(
     assert {name: value for name, value in vars(model).items() if isinstance(value, (int, str))} == plain
     assert torch.equal(torch.get_rng_state(), generator)
     assert [id(p) for p in model.parameters()] == parameters
-    assert all(p.grad is None for p in model.parameters())
+    weight, *others = model.parameters()
+    assert torch.equal(weight.grad, torch.ones(8, 4))  # type: ignore[arg-type]
+    assert all(p.grad is None for p in others)
+    assert hooked == []
 
 
 @pytest.mark.parametrize("value", ["cpu", " cpu ", "cpu:0"])
@@ -181,6 +187,9 @@ def test_placer_device_overrides_every_prediction(
         assert placement.reason == "cpu: set by PLACER_DEVICE"
     with placement.step():
         model(placement.to(torch.ones(2, 4)))
+    monkeypatch.setenv("PLACER_DEVICE", "warp-drive")
+    with pytest.raises(ValueError, match=r"PLACER_DEVICE.*'warp-drive'"):
+        placer.choose(model, (16, 4))
 
 
 def test_measuring_touches_neither_model_nor_data_order_nor_random_numbers(

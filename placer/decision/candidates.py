@@ -140,10 +140,14 @@ def _label(name: str) -> str:
 
 def _candidate(name: str, profile: Profile, here: bool, threads: str) -> Candidate:
     """A device of the profile that is compared with."""
-    same_cpu = profile.fingerprint.get("cpu") == machine.cpu_model()
-    now = torch.get_num_threads() if same_cpu else default_threads(profile)
+    now = torch.get_num_threads() if of_this_cpu(profile) else default_threads(profile)
     tried = profile.threads("cpu") if name == "cpu" and threads == "tune" else ()
     return Candidate(name, name, profile, now, here, tried=tried, occupied=occupied(name) if here else "")
+
+
+def of_this_cpu(profile: Profile) -> bool:
+    """Whether a profile is of the CPU of this machine."""
+    return profile.fingerprint.get("cpu") == machine.cpu_model()
 
 
 def occupied(device: str) -> str:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from placer.decision.candidates import Candidate, Candidates, gather, residence
+from placer.decision.candidates import Candidate, Candidates, gather, of_this_cpu, residence
 from placer.decision.current import Source, current_profile, profile_named
 from placer.decision.decision import ThreadOption
 from placer.decision.measured import with_measured
@@ -208,9 +208,10 @@ def _predicted(part: TracedPart, candidate: Candidate, where: Residence, threads
         residence=where if candidate.here else Residence(here=False),
         loading=part.workload.loading,
     )[candidate.device]
-    # A CPU is priced at the nearest calibrated number of threads, but this is the one it would run with.
-    running_with = threads if is_cpu(candidate.name) and threads else prediction.threads
-    return replace(prediction, device=candidate.name, threads=running_with)
+    if threads and is_cpu(candidate.name) and of_this_cpu(candidate.profile):
+        # Priced at the nearest calibrated number of threads, but this is the one it would run with.
+        prediction = replace(prediction, threads=threads)
+    return replace(prediction, device=candidate.name)
 
 
 def best_count(steps: Mapping[int, float], now: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from placer import machine
-from placer.decision import candidates, profile_named, without_maker
+from placer.decision import candidates, profile_named
 from placer.decision.candidates import (
     Candidates,
     conventional,
@@ -97,16 +97,6 @@ def test_which_of_twins(here: Machine) -> None:
     assert of_twins(twins, "cpu") == "cuda:1"  # set by the process
 
 
-def test_hiding_and_showing_devices_finds_their_fits(here: Machine, handmade_profile: Profile) -> None:
-    here.kinds = (SMALL, LARGE)
-    profile = known(here, handmade_profile, "cuda", "cuda:1")
-    here.kinds = (LARGE,)  # CUDA_VISIBLE_DEVICES=1
-    found = gather(profile, None, here=True)
-    assert (devices_of(found), found.fitted_as["cuda"]) == (("cpu", "cuda"), "cuda:1")
-    here.kinds = (SMALL, SMALL)
-    assert gather(profile, None, here=True).fitted_as["cuda:1"] == "cuda"
-
-
 def test_a_kind_that_was_never_calibrated_is_an_error_where_it_is_the_usual_one(
     here: Machine, handmade_profile: Profile
 ) -> None:
@@ -134,16 +124,17 @@ def test_a_device_that_cannot_be_used_is_left_out_and_the_reason_says_why(
     assert told in table.notes
 
 
-def test_where_the_order_is_not_known_no_device_gets_anothers_fit(
+def test_hidden_and_reordered_devices_find_their_fits(
     here: Machine, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Calibration had a context, so it knew which card is which; the driver alone lists the small one first."""
+    """Where the driver alone may list them in another order, none gets another's fit."""
     here.kinds = (LARGE, SMALL)
     profile = known(here, handmade_profile, "cuda", "cuda:1")
+    here.kinds = (SMALL,)  # CUDA_VISIBLE_DEVICES=1
+    assert gather(profile, None, here=True).fitted_as == {"cpu": "cpu", "cuda": "cuda:1"}
     here.kinds = (SMALL, LARGE)
     monkeypatch.setattr(machine, "order_is_known", lambda: False)
-    found = gather(profile, None, here=True)
-    assert found.fitted_as == {"cpu": "cpu", "cuda": "cuda", "cuda:1": "cuda:1"}
+    assert gather(profile, None, here=True).fitted_as == {"cpu": "cpu", "cuda": "cuda", "cuda:1": "cuda:1"}
 
 
 def test_what_cannot_be_used_is_known_by_its_kind(
@@ -261,29 +252,10 @@ def test_devices_of_other_profiles_have_names_of_their_own(handmade_profile: Pro
     found = named(handmade_profile, ("cpu",), others=(lab, unnamed))
     assert found == ["cpu", "cpu@lab", "cuda@lab", "cpu@profile", "cuda@profile"]
     assert named(handmade_profile, ("cpu",), what_if=[replace(lab, fits=lab.fits[:1])]) == ["cpu", "cpu@lab"]
-    paths = ("/runs/a/profile", "/runs/b/profile", "b/profile", "/runs/lab", "profile", "profile")
-    others = tuple(replace(handmade_profile, name=f"{path}.json", fits=handmade_profile.fits[:1]) for path in paths)
-    assert named(handmade_profile, ("cpu",), others=others) == [
-        "cpu",
-        "cpu@a",
-        "cpu@b",
-        "cpu@b (2)",
-        "cpu@lab",
-        "cpu@profile",
-        "cpu@profile (2)",
-    ]
-
-
-def test_a_gpus_maker_is_no_part_of_its_name() -> None:
-    names = {
-        "NVIDIA GeForce RTX 4090": "RTX 4090",
-        "NVIDIA A100": "A100",
-        "AMD Instinct MI210": "Instinct MI210",
-        "Intel(R) Arc(TM) A770": "Arc(TM) A770",
-        "Apple M1": "M1",
-        "Tesla T4": "Tesla T4",
-    }
-    assert {name: without_maker(name) for name in names} == names
+    paths = ("/runs/a/profile", "b/profile", "/runs/lab", "profile", "profile")
+    others = [replace(handmade_profile, name=f"{path}.json", fits=handmade_profile.fits[:1]) for path in paths]
+    names = named(handmade_profile, ("cpu",), others=others)
+    assert names == ["cpu", "cpu@a", "cpu@b", "cpu@lab", "cpu@profile", "cpu@profile (2)"]
 
 
 def test_another_machines_profile_says_what_differs(handmade_profile: Profile) -> None:
@@ -306,43 +278,23 @@ def test_a_gpu_of_the_catalog_is_driven_by_the_cpu_that_is_compared(calibrated: 
 
 # --- switches of torch ------------------------------------------------------------------------------------------------
 
-CUDNN = torch.backends.cudnn
 
-
-@pytest.fixture
-def _put_back() -> Iterator[None]:
-    kept = (CUDNN.benchmark, CUDNN.deterministic, CUDNN.enabled)
-    yield
-    CUDNN.benchmark, CUDNN.deterministic, CUDNN.enabled = kept
-    torch.use_deterministic_algorithms(False)
-
-
-@pytest.mark.usefixtures("_put_back")
-@pytest.mark.parametrize(
-    ("set_it", "said", "on_cpu"),
-    [
-        (lambda: setattr(CUDNN, "benchmark", True), "cudnn.benchmark is on", False),
-        (lambda: setattr(CUDNN, "deterministic", True), "cudnn.deterministic is on", False),
-        (lambda: setattr(CUDNN, "enabled", False), "cuDNN is off", False),
-        (lambda: torch.use_deterministic_algorithms(True), "deterministic algorithms are on", True),
-        (
-            lambda: torch.set_float32_matmul_precision("medium"),
-            "float32 matmul precision is 'medium', and was 'highest'",
-            True,
-        ),
-    ],
-)
 def test_a_switch_that_changes_kernels_is_said_and_part_of_the_step(
-    set_it: Callable[[], object], said: str, on_cpu: bool, handmade_profile: Profile
+    handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Step times seen without it are not taken, of any size."""
     workload = make_workload(nn.Linear(4, 2), (3, 4), mode="train")
     traced = trace(workload)
     usual = identity_of(workload, traced)
     assert candidates.setting_notes(handmade_profile, ("cpu", "cuda")) == ()
-    set_it()
-    (note,) = candidates.setting_notes(handmade_profile, ("cpu", "cuda:1"))
-    assert note.startswith(said)
-    assert bool(candidates.setting_notes(handmade_profile, ("cpu",))) == on_cpu
-    unusual = identity_of(workload, traced)  # step times seen without it are not taken, of any size
-    assert unusual.step != usual.step
-    assert unusual.network != usual.network
+    for name, value in (("benchmark", True), ("deterministic", True), ("enabled", False)):
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.backends.cudnn, name, value)
+            assert len(candidates.setting_notes(handmade_profile, ("cpu", "cuda:1"))) == 1
+            assert candidates.setting_notes(handmade_profile, ("cpu",)) == ()
+            unusual = identity_of(workload, traced)
+            assert (unusual.step == usual.step, unusual.network == usual.network) == (False, False)
+    torch.set_float32_matmul_precision("medium")
+    (note,) = candidates.setting_notes(handmade_profile, ("cpu",))
+    assert note == "float32 matmul precision is 'medium', and was 'highest': what that changes is not predicted"
+    assert identity_of(workload, traced).step != usual.step

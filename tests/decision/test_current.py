@@ -39,17 +39,6 @@ def test_a_calibration_takes_the_place_of_the_estimate(handmade_profile: Profile
     assert deciding.current_profile().created == handmade_profile.created
 
 
-@pytest.mark.parametrize(("change", "told"), [({"torch": "1.0"}, "torch: 1.0 -> "), ({"cpu": "Z80"}, "CPU: Z80 -> ")])
-def test_one_that_does_not_hold_any_more_is_replaced_and_named(
-    change: dict[str, str], told: str, handmade_profile: Profile
-) -> None:
-    profile.save(replace(handmade_profile, fingerprint={**handmade_profile.fingerprint, **change}))
-    found = deciding.current_profile()
-    assert found.estimated
-    assert told in found.warnings[0]
-    assert "run: placer calibrate" in found.warnings[0]
-
-
 @pytest.mark.parametrize(("quiet", "notices"), [("0", 1), ("", 1), ("1", 0)])
 def test_the_notice_comes_once_and_can_be_silenced(quiet: str, notices: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACER_QUIET", quiet)

@@ -41,27 +41,6 @@ def test_here_the_cpu_runs_with_the_threads_of_the_process(handmade_profile: Pro
     assert [table(each, ("cpu",)).costs["cpu"].threads for each in (profile, other)] == [4, 5]
 
 
-@pytest.mark.parametrize(
-    ("times", "chosen", "said"),
-    [
-        ((1e-9, 1e-3), 3, ", with 3 threads: with 2 a step would take "),
-        ((1e-3, 1e-9), 2, ", with 2 threads as now"),
-    ],
-)
-def test_numbers_of_threads_are_compared_where_that_is_asked_for(
-    handmade_profile: Profile, times: tuple[float, float], chosen: int, said: str
-) -> None:
-    cpu, cuda = handmade_profile.fits
-    torch.set_num_threads(2)
-    three, two = (replace(cpu, rates={**cpu.rates, "dispatch_seconds": seconds}) for seconds in times)
-    profile = replace(handmade_profile, fits=(replace(three, threads=3), replace(two, threads=2), cuda))
-    kept, tuned = table(profile), table(profile, ("cpu",), "tune")
-    assert (kept.thread_options, kept.costs["cpu"].threads, tuned.costs["cpu"].threads) == ((), 2, chosen)
-    assert [(each.threads, each.current) for each in tuned.thread_options] == [(2, True), (3, False)]
-    assert said in tuned.decide().reason
-    assert table(profile, ("cuda",), "tune").thread_options == ()
-
-
 def test_the_present_number_of_threads_is_kept_in_a_tie() -> None:
     assert best_count({1: 2.0, 2: 1.0, 4: 1.5}, now=4) == 2
     assert best_count({1: 1.0, 2: 1.0}, now=8) == 1

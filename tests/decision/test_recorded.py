@@ -77,12 +77,12 @@ def test_the_next_choice_uses_what_was_seen_and_says_so(calibrated: Profile) -> 
     assert placer.explain(model(), (16, 4), devices="cpu").devices["cpu"].step_seconds == pytest.approx(0.25)
     assert choose(model(9)).predictions["cpu"].step_seconds < 0.1
     program = (
-        "import sys, torch, placer; from torch import nn\n"
-        "p = placer.choose(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), (16, 4), devices='cpu')\n"
-        "print(p.reason, any(name.startswith('placer.pricing.gpu') for name in sys.modules))"
+        "import placer; from torch import nn\n"
+        "net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))\n"
+        "print(placer.choose(net, (16, 4), devices='cpu').reason)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
-    assert done.stdout.strip().endswith("(recorded in earlier runs on cpu) False"), done.stderr  # and loads no catalog
+    assert done.stdout.strip().endswith("(recorded in earlier runs on cpu)"), done.stderr
     run(second, 0.5)
     assert choose(net).predictions["cpu"].step_seconds == pytest.approx(0.5)  # the newest counts
 
@@ -114,13 +114,12 @@ def table_of(handmade_profile: Profile) -> TableOf:
     [
         {"steps_timed": 3},
         {"step_seconds": "fast"},
-        {"step_seconds": -1.0},
+        {"step_seconds": True},
         {"low": None},
         {"high": 1e-9},
         {"device": "warp"},
         {"threads": 99},
         {"kind": "decision"},
-        {"step_seconds": True},
         {"hardware": "another CPU"},
     ],
 )
@@ -135,19 +134,6 @@ def test_entries_that_say_nothing_usable_are_passed_over(
     history.record({**GOOD, "hardware": recorded.hardware("cpu"), "step_seconds": 1.1, **change})
     costs = with_recorded(table).costs
     assert [(costs[device].step_seconds, costs[device].high) for device in ("cuda", "cpu")] == [(1.0, 1.2), (1.0, 1.1)]
-
-
-def test_what_was_seen_takes_the_place_of_what_was_predicted(table_of: TableOf, make_prediction: Make) -> None:
-    cpu = make_prediction("cpu", 1.0, one_time_seconds=0.5, steps=10)
-    table = table_of(cpu, make_prediction("cuda", 1.1), repeats=10)
-    assert with_recorded(table) is table
-    remember(step_seconds=3.0, low=2.0, high=4.0)
-    after = with_recorded(table)
-    assert (table.decide().device, after.decide().device, len(after.parts[0].notes)) == ("cpu", "cuda", 1)
-    assert after.decide().reason.endswith("(recorded in earlier runs on cpu)")
-    found = after.costs["cpu"]
-    assert (found.low, found.high, found.total_seconds) == (2.0, 4.0, 0.5 + 10 * 3.0)
-    assert sum(found.components.values()) == pytest.approx(3.0)
 
 
 # --- other sizes of the same network ----------------------------------------------------------------------------------
@@ -194,7 +180,7 @@ def test_a_fresh_step_of_another_size_moves_the_prediction(
     assert note.startswith("on cpu, a step timed 10.0 s ago at batch 32 took 2.00× its prediction")
 
 
-def test_an_offset_counts_less_the_older_and_the_farther_away_it_is(
+def test_of_several_steps_the_nearest_counts_and_less_the_older_and_the_farther_away(
     table_of: TableOf, make_prediction: Make, smaller: Callable[..., None]
 ) -> None:
     def cost(step: float) -> Any:
@@ -210,6 +196,11 @@ def test_an_offset_counts_less_the_older_and_the_farther_away_it_is(
     smaller(3600.0, workload="larger", priced_seconds=16.0, step_seconds=48.0, high=48.0)
     assert cost(16.0).step_seconds == pytest.approx(16.0 * 3.0**LATER)  # older, but of that length
     assert cost(1.0).step_seconds == pytest.approx(2.0)
+    smaller(step_seconds=1.5, low=1.4)
+    assert cost(1.0).step_seconds == pytest.approx(1.5)  # the newest of one step
+    remember(step_seconds=1.1)
+    smaller()
+    assert cost(1.0).step_seconds == 1.1  # the very step, before any other
 
 
 @pytest.mark.parametrize(
@@ -219,9 +210,6 @@ def test_an_offset_counts_less_the_older_and_the_farther_away_it_is(
         {"priced_seconds": None},
         {"priced_seconds": 0.0},
         {"network": "another"},
-        {"threads": 1},
-        {"hardware": "another CPU"},
-        {"steps_timed": 2},
     ],
 )
 def test_steps_that_tell_nothing_of_other_sizes(
@@ -232,35 +220,13 @@ def test_steps_that_tell_nothing_of_other_sizes(
     assert with_recorded(table, NOW) is table
 
 
-def test_the_very_step_counts_more_than_any_other(
-    table_of: TableOf, make_prediction: Make, smaller: Callable[..., None]
-) -> None:
-    remember(step_seconds=1.1)
-    smaller()
-    after = with_recorded(table_of(make_prediction("cpu", 1.0)), NOW)
-    assert after.costs["cpu"].step_seconds == 1.1
-    assert after.real["cpu"].same_step
-
-
-def test_of_many_entries_of_one_step_the_newest_usable_one_counts(
-    table_of: TableOf, make_prediction: Make, smaller: Callable[..., None]
-) -> None:
-    for seconds in (9.0, 3.0):
-        smaller(step_seconds=seconds, high=10.0)
-    smaller(step_seconds=7.0, high=8.0, priced_by="another calibration")
-    smaller(step_seconds=7.0, high=8.0, hardware="another CPU")
-    assert with_recorded(table_of(make_prediction("cpu", 1.0)), NOW).costs["cpu"].step_seconds == pytest.approx(3.0)
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"time": "yesterday"}, "a step timed earlier at batch 32"),
-        ({"time": "2030-01-01T00:00:00+00:00"}, "earlier"),
         ({"time": "2026-04-28T12:00:00+00:00"}, "3.00 days ago"),
         ({"time": NOW.isoformat()}, "0 s ago"),
         ({"time": "2026-05-01T12:00:00"}, "earlier"),
-        ({"batch": 64}, "on 32×4 float32"),
         ({"batch": None}, "on 32×4"),
     ],
 )
