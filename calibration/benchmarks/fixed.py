@@ -7,10 +7,8 @@ None is of the validation suite.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -78,62 +76,39 @@ def _mixed() -> nn.Module:
     return Mixed(_perceptron(3, 128))
 
 
-@dataclass(frozen=True)
-class Network:
-    """One of the networks: how it and its input are made, and what updates it."""
-
-    name: str
-    build: Callable[[], nn.Module]
-    example: Callable[[], Tensor]
-    optimizer: str = "adam"
-
-
-NETWORKS = (
-    Network("perceptron", partial(_perceptron, 2, 64), partial(tensor, 64, 32)),
-    Network("convolutional", partial(_convolutional, normalized=False), partial(tensor, 8, 3, 16, 16), "sgd"),
-    Network("transformer", _transformer, partial(torch.randint, 0, 200, (4, 16)), "adamw"),
-    Network("solver", _solver, partial(tensor, 16, 4)),
-    Network("gru", partial(_sequence, nn.GRU, 1), partial(tensor, 16, 12, 8)),
-    Network("normalized", partial(_convolutional, normalized=True), partial(tensor, 8, 3, 16, 16)),
-    Network("graph", _graph, partial(tensor, 100, 16)),
-    Network("embedding", _embedding, partial(torch.randint, 0, 500, (64, 8)), "sgd"),
-    Network("mixed precision", _mixed, partial(tensor, 128, 32)),
-    Network("lstm", partial(_sequence, nn.LSTM, 2), partial(tensor, 16, 12, 8), "sgd"),
-    Network("deep perceptron", partial(_perceptron, 12, 32), partial(tensor, 16, 32)),
-    Network("deep perceptron" + FUSED, partial(_perceptron, 12, 32), partial(tensor, 16, 32)),
-)
+#: Networks: how one and its input are made, and what updates it.
+NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], Callable[[], Tensor], str]] = {
+    "perceptron": (partial(_perceptron, 2, 64), partial(tensor, 64, 32), "adam"),
+    "convolutional": (partial(_convolutional, normalized=False), partial(tensor, 8, 3, 16, 16), "sgd"),
+    "transformer": (_transformer, partial(torch.randint, 0, 200, (4, 16)), "adamw"),
+    "solver": (_solver, partial(tensor, 16, 4), "adam"),
+    "gru": (partial(_sequence, nn.GRU, 1), partial(tensor, 16, 12, 8), "adam"),
+    "normalized": (partial(_convolutional, normalized=True), partial(tensor, 8, 3, 16, 16), "adam"),
+    "graph": (_graph, partial(tensor, 100, 16), "adam"),
+    "embedding": (_embedding, partial(torch.randint, 0, 500, (64, 8)), "sgd"),
+    "mixed precision": (_mixed, partial(tensor, 128, 32), "adam"),
+    "lstm": (partial(_sequence, nn.LSTM, 2), partial(tensor, 16, 12, 8), "sgd"),
+    "deep perceptron": (partial(_perceptron, 12, 32), partial(tensor, 16, 32), "adam"),
+    "deep perceptron" + FUSED: (partial(_perceptron, 12, 32), partial(tensor, 16, 32), "adam"),
+}
 #: Updates beside them: the optimizer, its equal tensors, and whether it updates them in one kernel.
 _UPDATES = (("adam", 1, False), ("adam", 32, False), ("sgd", 32, False), ("adam", 32, True))
 
 
 def probes() -> list[Probe]:
     """The networks, trained and in inference, and the updates."""
-    trained, asked = [], []
-    for network in NETWORKS:
-        inputs, fused = partial(_one, network.example), network.name.endswith(FUSED)
-        name = f"{network.name}, trained"
-        trained.append(Probe(PACE, name, network.build, inputs, "train", network.optimizer, fused=fused))
+    found = []
+    for name, (build, example, optimizer) in NETWORKS.items():
+        inputs, fused = partial(_one, example), name.endswith(FUSED)
+        found.append(Probe(PACE, f"{name}, trained", build, inputs, "train", optimizer, fused=fused))
         if not fused:
-            asked.append(Probe(PACE, network.name, network.build, inputs, "infer"))
-    updated = [
-        Probe(
-            PACE,
-            f"{optimizer}{FUSED * fused}, {count} tensors",
-            partial(Bag, count, 256),
-            partial(_one, _vector),
-            "train",
-            optimizer,
-            fused=fused,
-        )
-        for optimizer, count, fused in _UPDATES
-    ]
-    turns = (probe for turn in zip_longest(trained, asked) for probe in turn if probe is not None)
-    return [*turns, *updated]
+            found.append(Probe(PACE, name, build, inputs, "infer"))
+    vector = partial(_one, partial(tensor, 256))
+    for optimizer, count, fused in _UPDATES:
+        name = f"{optimizer}{FUSED * fused}, {count} tensors"
+        found.append(Probe(PACE, name, partial(Bag, count, 256), vector, "train", optimizer, fused=fused))
+    return found
 
 
 def _one(example: Callable[[], Tensor]) -> tuple[Tensor]:
     return (example(),)
-
-
-def _vector() -> Tensor:
-    return tensor(256)

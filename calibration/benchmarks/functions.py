@@ -1,9 +1,12 @@
-"""What functions of tensors do: elementwise ops and copies, reductions, losses and sorts, lookups, linear algebra."""
+"""What functions of tensors do: elementwise ops and copies, reductions, losses and sorts, lookups, linear algebra.
+
+Functions are rows of tables, by name. To measure another one, add its row.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from typing import Any
@@ -15,21 +18,29 @@ from torch import Tensor, nn
 from placer.calibration.benchmarks.probe import Apply, Branch, Limit, WithParameter, log_int
 from placer.workload import loss_of
 
-
-def windows(length: int) -> Callable[[Tensor], Tensor]:
-    """Overlapping stretches of every row, each copied: an innermost loop of ``length`` elements, as in unfolding."""
-    return lambda x: x.unfold(-1, min(length, x.shape[-1]), 1).contiguous()
+Function = Callable[[Tensor], Any]
 
 
-def blocks(side: int) -> Callable[[Tensor], Tensor]:
-    """The rows cut into squares of ``side`` elements, each laid out by itself."""
+def named(*calls: tuple[Any, ...]) -> dict[str, Function]:
+    """Functions of torch by name; what follows one in a row are its arguments after the tensor."""
+    found: dict[str, Function] = {}
+    for function, *arguments in calls:
+        found[" ".join([function.__name__, *map(str, arguments)])] = _with(function, arguments)
+    return found
 
-    def cut(x: Tensor) -> Tensor:
-        rows, columns = (max(n // side, 1) for n in x.shape)
-        squares: Tensor = x[: rows * side, : columns * side].unflatten(0, (rows, -1)).unflatten(2, (columns, -1))
-        return squares.transpose(1, 2).contiguous()
 
-    return cut
+def _with(function: Callable[..., Any], arguments: list[Any]) -> Function:
+    def call(x: Tensor) -> Any:
+        return function(x, *arguments)
+
+    return call
+
+
+def matrix(random: Random, limit: Limit, widest: int) -> tuple[int, int]:
+    """Rows, at least two, and columns of a matrix with any number of elements."""
+    numel = log_int(random, 16, limit.most_elements)
+    columns = log_int(random, 2, max(2, min(widest, numel)))
+    return max(numel // columns, 2), columns
 
 
 def patches(side: int, step: int) -> Callable[[Tensor], Tensor]:
@@ -40,14 +51,6 @@ def patches(side: int, step: int) -> Callable[[Tensor], Tensor]:
         return x.unfold(0, height, step).unfold(1, width, step).reshape(-1, height * width)
 
     return unfold
-
-
-def unpatched(x: Tensor) -> Tensor:
-    """The inverse of two by two patches side by side."""
-    rows, columns = (max(n // 2, 1) for n in x.shape)
-    side = 2 if min(x.shape) > 1 else 1
-    parts = x.flatten()[: rows * columns * side**2].view(rows, columns, side, side)
-    return parts.transpose(1, 2).reshape(rows * side, columns * side)
 
 
 def add_patches_(x: Tensor) -> Tensor:
@@ -63,20 +66,6 @@ def add_patches_(x: Tensor) -> Tensor:
     return image
 
 
-def add_channels_(x: Tensor) -> Tensor:
-    """The same for channels that lie side by side in the matrix of patches and apart in the image."""
-    channels = next(n for n in (64, 16, 4, 1) if n <= max(x.shape[1], 1))
-    side = 3 if x.numel() >= 9 * channels else 1
-    length = math.isqrt(x.numel() // (channels * side**2))
-    squares = x.flatten()[: length**2 * channels * side**2].view(length, length, channels, side, side)
-    squares = squares.permute(2, 3, 4, 0, 1)
-    image = x.new_zeros(channels, length + side - 1, length + side - 1)
-    for i in range(side):
-        for j in range(side):
-            image[:, i : i + length, j : j + length] += squares[:, i, j]
-    return image
-
-
 def permuted(x: Tensor) -> Tensor:
     """Channels moved to the end, or from there."""
     images = min(4, x.shape[0])
@@ -85,98 +74,71 @@ def permuted(x: Tensor) -> Tensor:
     return moved
 
 
-def add_half_(x: Tensor) -> Tensor:
-    """Half of every row added to the other half, in place: a gradient that is put together from parts."""
-    y, half = x * 1.5, x.shape[-1] // 2
-    y[..., :half].add_(x[..., half : 2 * half])
-    return y
+def gelu_tanh(x: Tensor) -> Tensor:
+    """The approximation that GPT-2 has."""
+    return F.gelu(x, approximate="tanh")
 
 
-#: Functions of one tensor; the most used come first (see ``POPULAR``). Another order would draw other probes.
-UNARY: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "silu": F.silu,
-    "scale": lambda x: x * 0.5,
-    "by_row": lambda x: x * x[:, :1],
-    "add_row": lambda x: x + x[:, :1],
-    "dropout": lambda x: F.dropout(x, 0.1),
-    "cat": lambda x: torch.cat([x, x], -1),
-    "exp": torch.exp,
-    "mish": F.mish,
-    "leaky_relu": F.leaky_relu,
-    "elu": F.elu,
-    "pow2": lambda x: x**2,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "log": lambda x: (x * x + 1).log(),
-    "softplus": F.softplus,
-    "hardswish": F.hardswish,
-    "sin": torch.sin,
-    "cos": torch.cos,
-    "sqrt": lambda x: (x * x + 1).sqrt(),
-    "rsqrt": lambda x: (x * x + 1).rsqrt(),
-    "pow3": lambda x: x**3,
-    "abs": torch.abs,
-    "neg": torch.neg,
-    "clamp": lambda x: x.clamp(-1, 1),
-    "reciprocal": lambda x: (x * x + 1).reciprocal(),
-    "square": torch.square,
+def above(x: Tensor) -> Tensor:
+    """From 1 on: what roots and logarithms are taken of."""
+    return x * x + 1.0
+
+
+#: Functions of one tensor of any shape, single numbers included, whose result may be their operand again.
+POINTWISE: Mapping[str, Function] = {
+    **named(
+        (F.relu,), (F.gelu,), (torch.tanh,), (torch.sigmoid,), (F.silu,), (torch.mul, 0.5), (F.dropout, 0.1),
+        (torch.exp,), (F.mish,), (F.leaky_relu,), (F.elu,), (torch.pow, 2), (torch.pow, 3), (gelu_tanh,), (F.softplus,),
+        (F.hardswish,), (F.relu6,), (F.hardsigmoid,), (F.logsigmoid,), (torch.sin,), (torch.cos,), (torch.erf,),
+        (torch.abs,), (torch.neg,), (torch.clamp, -1, 1), (torch.add, 1.0), (torch.div, 3.0), (torch.clone,),
+    ),
+    "to64": Tensor.double,
+    "to16": Tensor.bfloat16,
+    "log": lambda x: above(x).log(),
+    "sqrt": lambda x: above(x).sqrt(),
+    "rsqrt": lambda x: above(x).rsqrt(),
+    "reciprocal": lambda x: above(x).reciprocal(),
     "relu_": lambda x: F.relu_(x * 1.5),
     "tanh_": lambda x: (x * 1.5).tanh_(),
-    "hardtanh": F.relu6,
-    "hardsigmoid": F.hardsigmoid,
-    "log_sigmoid": F.logsigmoid,
-    "erf": torch.erf,
-    "to64": lambda x: x.double(),
-    "to16": lambda x: x.bfloat16(),
-    "shift": lambda x: x + 1.0,
-    "divide": lambda x: x / 3.0,
-    "clone": torch.clone,
-    "greater": lambda x: (x > 0).float() * x,
+    "add_": lambda x: (x * 2.0).add_(x),
+    "copy_": lambda x: torch.empty_like(x).copy_(x.detach()) + x,
+    "greater": lambda x: (x > 0).to(x.dtype) * x,
     "where": lambda x: torch.where(x > 0, x, -x),
+    "masked": lambda x: x * (x > 0),
     "masked_fill": lambda x: x.masked_fill(x > 1, 0.0),
+    "counted": lambda x: x - (x > 0).long(),
+    "widened": lambda x: x + (x > 0).double(),
     "noise": lambda x: x + torch.randn_like(x),
     "uniform": lambda x: x + torch.rand_like(x),
     "zeros": lambda x: x + torch.zeros_like(x),
-    "ones": lambda x: x * torch.ones_like(x),
-    "transpose": lambda x: x.transpose(0, -1).contiguous(),
-    "transposed_add": lambda x: x + x.transpose(0, -1),
-    "strided": lambda x: x[..., ::2] * 2.0,
-    "chunk": lambda x: torch.cat(x.chunk(2, -1)[::-1], -1),
+}  # fmt: skip
+#: Functions of a matrix. Most have a result of another shape.
+OF_MATRICES: Mapping[str, Function] = {
+    **named(
+        (F.pad, (1, 1)), (torch.flip, (-1,)), (torch.roll, 1, -1), (torch.tril,), (Tensor.repeat, 2, 1), (permuted,),
+        (add_patches_,),
+    ),
+    "by_row": lambda x: x * x[:, :1],
+    "add_row": lambda x: x + x[:, :1],
+    "cat": lambda x: torch.cat([x, x], -1),
     "stack": lambda x: torch.stack([x, x], 0),
-    "pad": lambda x: F.pad(x, (1, 1)),
-    "flip": lambda x: x.flip(-1),
-    "roll": lambda x: x.roll(1, -1),
-    "tril": torch.tril,
-    "repeat": lambda x: x.repeat(2, 1),
+    "chunk": lambda x: torch.cat(x.chunk(2, -1)[::-1], -1),
+    "transpose": lambda x: x.transpose(0, -1).contiguous(),
+    "strided": lambda x: x[..., ::2] * 2.0,
     "glu": lambda x: F.glu(x[..., : x.shape[-1] // 2 * 2], -1),
-    "add_": lambda x: (x * 2.0).add_(x),
-    "windows2": windows(2),
-    "windows3": windows(3),
-    "windows5": windows(5),
-    "blocks2": blocks(2),
-    "blocks4": blocks(4),
-    "add_half_": add_half_,
-    "mul_": lambda x: (x + 1.0).mul_(x),
     "patches2": patches(2, 1),
     "patches3": patches(3, 1),
     "patches5": patches(5, 1),
     "tiles2": patches(2, 2),
     "tiles3": patches(3, 3),
-    "unpatched": unpatched,
-    "add_patches_": add_patches_,
-    "permuted": permuted,
-    "add_channels_": add_channels_,
-    "copy_": lambda x: torch.empty_like(x).copy_(x.detach()) + x,
-    "masked": lambda x: x * (x > 0),
-    "counted": lambda x: x - (x > 0).long(),
-    "widened": lambda x: x + (x > 0).double(),
-}
-
+}  # fmt: skip
+#: Those that fill most networks: half of the proposals are theirs.
+USUAL = (*list(POINTWISE)[:12], "by_row", "add_row", "cat")
+#: How many times as large as its operand a result is, where that is a multiple; and what computes in float64.
+COPIES = {"patches2": 4, "patches3": 9, "patches5": 25}
+WITH_FLOAT64 = ("to64", "widened")
 #: Functions of a tensor and a trainable one: the same shape, a row of it (a bias, a gain) or a single number.
-BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+BINARY: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": torch.add,
     "sub": torch.sub,
     "mul": torch.mul,
@@ -185,76 +147,41 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "addcmul": lambda x, p: torch.addcmul(x, x, p),
     "lerp": lambda x, p: torch.lerp(x, p.expand_as(x), 0.3),
 }
-#: So many of the first functions fill most networks: half of the proposals are theirs.
-POPULAR = 15
-#: Functions whose result has another shape or dtype than their operand, or that want more than one row: not repeated.
-ONCE = frozenset((
-    "strided", "cat", "stack", "pad", "glu", "transpose", "repeat", "to64", "to16", "greater", "windows2", "windows3",
-    "windows5", "blocks2", "blocks4", "patches2", "patches3", "patches5", "tiles2", "tiles3", "unpatched",
-    "add_patches_", "add_channels_", "permuted", "widened",
-))  # fmt: skip
-#: How many times as large as its operand a result is, where that is a multiple.
-COPIES = {"windows2": 2, "windows3": 3, "windows5": 5, "patches2": 4, "patches3": 9, "patches5": 25}
 #: Share of branches of a few numbers or one, as solvers of equations and losses compute with: what an op costs at all.
 FEW, MOST_OF_FEW = 0.1, 16
-#: Functions of tensors of any shape, single numbers included.
-OF_ANY_SHAPE = (
-    "relu", "tanh", "sigmoid", "scale", "exp", "pow2", "log", "sin", "cos", "sqrt", "abs", "neg", "clamp", "square",
-    "shift", "divide", "clone", "greater", "where", "add_", "mul_", "copy_", "zeros", "to64",
-)  # fmt: skip
-#: Functions that compute in float64.
-WITH_FLOAT64 = ("to64", "widened")
 
 
 class Repeated(nn.Module):
     """The function applied several times in a row: from the second on, its operand was just written, as in a net."""
 
-    def __init__(self, function: Callable[[Tensor], Tensor], times: int) -> None:
+    def __init__(self, function: Function, times: int) -> None:
         super().__init__()
         self.function, self.times = function, times
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         for _ in range(self.times):
             x = self.function(x)
         return x
 
 
 def draw_elementwise(random: Random, limit: Limit) -> Branch:
-    """An elementwise op, a copy or random numbers on a random shape."""
-    if random.random() < FEW:
-        return _few(random, limit)
-    numel = log_int(random, 16, limit.most_elements)
-    columns = log_int(random, 2, max(2, min(4096, numel)))
-    rows = max(numel // columns, 2)
+    """An elementwise op, a copy or random numbers on a random shape; or on a few numbers, again and again."""
+    few = random.random() < FEW
+    shape: tuple[int, ...] = matrix(random, limit, 4096)
+    if few:
+        numbers = log_int(random, 1, MOST_OF_FEW)
+        shape = random.choice(((), (numbers,), (1, numbers)))
     if random.random() < 0.25:
-        name = random.choice(list(BINARY))
-        parameter = random.choice(((columns,), (rows, columns), ()))
-        return _with_parameter(name, (rows, columns), f"{rows}x{columns}", parameter)
-    names = [name for name in UNARY if limit.has_float64 or name not in WITH_FLOAT64]
-    name = random.choice(names[:POPULAR] if random.random() < 0.5 else names)
-    if name == "transposed_add":
-        rows = columns = min(rows, columns)
-    times = 1 if name in ONCE else random.choice((1, 3))
-    moved = 16.0 * times * COPIES.get(name, 1) * rows * columns
-    return Branch(f"{name} {rows}x{columns}", lambda: Repeated(UNARY[name], times), (rows, columns), 0.0, moved)
-
-
-def _few(random: Random, limit: Limit) -> Branch:
-    """A function of a vector of a few numbers, or of one alone; applied again and again, as step after step is."""
-    numbers = log_int(random, 1, MOST_OF_FEW)
-    shape = random.choice(((), (numbers,), (1, numbers)))
-    if random.random() < 0.4:
-        name = random.choice(list(BINARY))
-        parameter = random.choice(((), shape))
-        return _with_parameter(name, shape, str(shape), parameter)
-    name = random.choice([name for name in OF_ANY_SHAPE if limit.has_float64 or name not in WITH_FLOAT64])
-    times = 1 if name in ONCE else random.choice((1, 4, 16))
-    return Branch(f"{name} {shape}", lambda: Repeated(UNARY[name], times), shape, 0.0, 16.0 * times * numbers)
-
-
-def _with_parameter(name: str, shape: tuple[int, ...], shown: str, parameter: tuple[int, ...]) -> Branch:
-    build = partial(WithParameter, BINARY[name], parameter)
-    return Branch(f"{name} {shown} {parameter}", build, shape, 0.0, 12.0 * math.prod(shape))
+        name, parameter = random.choice(list(BINARY)), random.choice((shape[1:], shape, ()))
+        build = partial(WithParameter, BINARY[name], parameter)
+        return Branch(f"{name} {shape} {parameter}", build, shape, 0.0, 12.0 * math.prod(shape))
+    functions = POINTWISE if few else {**POINTWISE, **OF_MATRICES}
+    able = [name for name in functions if limit.has_float64 or name not in WITH_FLOAT64]
+    usual = [name for name in able if name in USUAL]
+    name = random.choice(usual if random.random() < 0.5 else able)
+    times = random.choice((1, 4, 16) if few else (1, 3)) if name in POINTWISE else 1
+    moved = 16.0 * times * COPIES.get(name, 1) * math.prod(shape)
+    return Branch(f"{name} {shape}", partial(Repeated, functions[name], times), shape, 0.0, moved)
 
 
 def _cross_entropy(x: Tensor) -> Tensor:
@@ -264,7 +191,7 @@ def _cross_entropy(x: Tensor) -> Tensor:
 
 
 #: Functions of an output that is one tensor.
-LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
+LOSSES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "mse": lambda x: F.mse_loss(x, torch.zeros_like(x)),
     "cross_entropy": _cross_entropy,
     "smooth_l1": lambda x: F.smooth_l1_loss(x, torch.zeros_like(x)),
@@ -291,63 +218,30 @@ def loss_named(name: str) -> Callable[[Any], Tensor | None] | None:
     return loss
 
 
-#: FLOPs per element: far more work than a reduction's.
-SORTING_FLOPS = {"sort": 200.0, "argsort": 200.0, "topk": 100.0, "cumsum": 20.0, "cumsum_outer": 20.0}
-
-
-REDUCTIONS: dict[str, Callable[[Tensor], object]] = {
-    "sum_all": lambda x: x.sum(),
-    "sum_inner": lambda x: x.sum(-1),
-    "sum_outer": lambda x: x.sum(0),
-    "mean": lambda x: x.mean(-1),
-    "mean_all": lambda x: x.mean(),
-    "amax": lambda x: x.amax(-1),
-    "max": lambda x: x.max(-1).values,
-    "amin_outer": lambda x: x.amin(0),
-    "argmax": lambda x: x.argmax(-1),
-    "var": lambda x: x.var(-1),
-    "std": lambda x: x.std(0),
-    "norm": lambda x: x.norm(),
-    "logsumexp": lambda x: x.logsumexp(-1),
+REDUCTIONS: Mapping[str, Function] = {
+    **named(
+        (torch.sum,), (torch.sum, -1), (torch.sum, 0), (torch.mean,), (torch.mean, -1), (torch.amax, -1),
+        (torch.max, -1), (torch.amin, 0), (torch.argmax, -1), (torch.var, -1), (torch.std, 0), (torch.norm,),
+        (torch.logsumexp, -1), (torch.prod, -1), (F.normalize, 2.0, -1), (F.softmax, -1), (F.softmax, 0),
+        (F.log_softmax, -1), (torch.cumsum, -1), (torch.cumsum, 0), (torch.topk, 2, -1), (torch.sort, -1),
+        (torch.argsort, -1),
+    ),
     "any": lambda x: (x > 0).any(),
-    "prod": lambda x: x.prod(-1),
-    "normalize": lambda x: F.normalize(x, dim=-1),
-    "softmax": lambda x: x.softmax(-1),
-    "log_softmax": lambda x: x.log_softmax(-1),
-    "softmax_outer": lambda x: x.softmax(0),
     "softmax_mask": lambda x: x.masked_fill(x > 2, -1e9).softmax(-1),
-    "cumsum": lambda x: x.cumsum(-1),
-    "cumsum_outer": lambda x: x.cumsum(0),
-    "topk": lambda x: x.topk(min(2, x.shape[-1]), -1).values,
-    "sort": lambda x: x.sort(-1).values,
-    "argsort": lambda x: x.argsort(-1),
-    **LOSSES,
-}
-#: All that is drawn from. Another order would draw other probes.
-DRAWN_REDUCTIONS = (
-    "softmax", "log_softmax", "softmax_outer", "sum_all", "sum_inner", "sum_outer", "mean", "mean_all", "amax", "max",
-    "amin_outer", "argmax", "var", "std", "norm", "logsumexp", "cumsum", "topk", "sort", "mse", "smooth_l1",
-    "cross_entropy", "bce", "any", "normalize", "softmax_mask", "cumsum_outer", "argsort", "prod",
-)  # fmt: skip
+    **{name: LOSSES[name] for name in ("mse", "smooth_l1", "cross_entropy", "bce")},
+}  # fmt: skip
+#: FLOPs of an element where they are far more than a reduction's, and functions without a gradient, by their names.
+SORTING_FLOPS, USUAL_FLOPS = {"sort": 200.0, "argsort": 200.0, "topk": 100.0, "cumsum": 20.0}, 5.0
 WITHOUT_GRADIENT = ("argmax", "any", "argsort")
-#: FLOPs per element.
-USUAL_FLOPS = 5.0
 
 
 def draw_reduction(random: Random, limit: Limit) -> Branch:
     """A reduction, softmax, loss, sort or scan of a random shape."""
-    name = random.choice(DRAWN_REDUCTIONS)
-    numel = log_int(random, 16, limit.most_elements)
-    columns = log_int(random, 2, max(2, min(8192, numel)))
-    rows = max(numel // columns, 2)
-    return Branch(
-        f"{name} {rows}x{columns}",
-        lambda: Apply(REDUCTIONS[name]),
-        (rows, columns),
-        SORTING_FLOPS.get(name, USUAL_FLOPS) * rows * columns,
-        8.0 * rows * columns,
-        trains=name not in WITHOUT_GRADIENT,
-    )
+    name, shape = random.choice(list(REDUCTIONS)), matrix(random, limit, 8192)
+    op, elements = name.split()[0], math.prod(shape)
+    flops = SORTING_FLOPS.get(op, USUAL_FLOPS) * elements
+    trains = op not in WITHOUT_GRADIENT
+    return Branch(f"{name} {shape}", partial(Apply, REDUCTIONS[name]), shape, flops, 8.0 * elements, trains=trains)
 
 
 def _expanded(index: Tensor, table: Tensor) -> Tensor:
@@ -360,30 +254,15 @@ def _index_put(index: Tensor, table: Tensor) -> Tensor:
     return out
 
 
-def _pooled_rows(index: Tensor, table: Tensor) -> Tensor:
-    rows = table[index]
-    return torch.zeros_like(table).index_add(0, index, rows)
-
-
 def _bags(index: Tensor, table: Tensor) -> Tensor:
     """Sums of up to four rows each."""
     size = min(4, len(index))
     return F.embedding_bag(index[: len(index) // size * size].view(-1, size), table, mode="sum")
 
 
-def _numbers(index: Tensor, table: Tensor) -> Tensor:
-    """One number for each row, as degrees of nodes are added up."""
-    return torch.zeros_like(table[:, 0]).scatter_add(0, index, table[index, 0])
-
-
 def _largest(index: Tensor, table: Tensor) -> Tensor:
     """The largest of the rows that share a number, as attention over a graph takes it."""
     return torch.zeros_like(table).scatter_reduce(0, _expanded(index, table), table[index], "amax", include_self=False)
-
-
-def _columns(index: Tensor, table: Tensor) -> Tensor:
-    """Few columns of every row, picked one by one."""
-    return table[:, index[:32] % table.shape[1]]
 
 
 def _assigned(index: Tensor, table: Tensor) -> Tensor:
@@ -403,31 +282,26 @@ def _masked(index: Tensor, table: Tensor) -> Tensor:
 
 
 #: Functions of a vector of row numbers and a trainable table (rows x width).
-LOOKUPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "embedding": lambda i, t: F.embedding(i, t),
-    "embedding2": lambda i, t: F.embedding(i, t),
+LOOKUPS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "embedding": F.embedding,
     "index_select": lambda i, t: t.index_select(0, i),
     "index": lambda i, t: t[i],
     "gather": lambda i, t: t.gather(0, _expanded(i, t)),
-    "index_add": _pooled_rows,
+    "index_add": lambda i, t: torch.zeros_like(t).index_add(0, i, t[i]),
     "scatter_add": lambda i, t: torch.zeros_like(t).scatter_add(0, _expanded(i, t), t[i]),
     "scatter": lambda i, t: torch.zeros_like(t).scatter(0, _expanded(i, t), t[i]),
+    "scatter_reduce": lambda i, t: torch.zeros_like(t).scatter_reduce(0, _expanded(i, t), t[i], "amax"),
+    "largest": _largest,
     "index_put": _index_put,
-    "scatter_add_": lambda i, t: torch.zeros_like(t).scatter_add_(0, _expanded(i, t), t[i]),
     "sum_rows": lambda i, t: F.embedding_bag(i[None], t, mode="sum"),
     "mean_rows": lambda i, t: F.embedding_bag(i, t, torch.arange(0, len(i), 4, device=i.device), mode="mean"),
     "bags": _bags,
-    "bags2": _bags,
-    "numbers": _numbers,
-    "largest": _largest,
-    "largest2": _largest,
-    "columns": _columns,
-    "assigned": _assigned,
-    "assigned2": _assigned,
-    "masked": _masked,
-    "pairs": lambda i, t: t[i, i % t.shape[1]],
+    "numbers": lambda i, t: torch.zeros_like(t[:, 0]).scatter_add(0, i, t[i, 0]),  # as degrees are added up
+    "columns": lambda i, t: t[:, i[:32] % t.shape[1]],
     "selected_columns": lambda i, t: t.index_select(1, i[:32] % t.shape[1]),
-    "scatter_reduce": lambda i, t: torch.zeros_like(t).scatter_reduce(0, _expanded(i, t), t[i], "amax"),
+    "pairs": lambda i, t: t[i, i % t.shape[1]],
+    "assigned": _assigned,
+    "masked": _masked,
 }
 
 
@@ -437,36 +311,13 @@ def draw_lookup(random: Random, limit: Limit) -> Branch:
     width = log_int(random, 1, 1024)
     rows = log_int(random, 4, max(8, min(1 << 17, limit.most_elements // 4 // width)))
     indices = log_int(random, 1, max(2, min(1 << 16, limit.most_elements // 8 // width)))
-    return Branch(
-        f"{name} {rows}x{width} at {indices}",
-        lambda: WithParameter(LOOKUPS[name], (rows, width)),
-        (indices,),
-        0.0,
-        16.0 * width * (rows + 2 * indices),
-        made=lambda x: torch.randint(0, rows, x.shape),
-    )
 
+    def numbers(x: Tensor) -> Tensor:
+        return torch.randint(0, rows, x.shape)
 
-#: Functions of batches of signals.
-TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {
-    "rfft": lambda x: torch.fft.rfft(x).abs(),
-    "fft": lambda x: torch.fft.fft(x).real,
-    "rfft2": lambda x: torch.fft.rfft2(x).abs(),
-    "filter": lambda x: torch.fft.irfft(torch.fft.rfft(x) * 0.5, n=x.shape[-1]),
-}
-
-
-def _draw_transform(random: Random) -> Branch:
-    """A transform of a random batch of signals."""
-    name = random.choice(list(TRANSFORMS))
-    batch, length = log_int(random, 1, 512), log_int(random, 4, 8192)
-    return Branch(
-        f"{name} {batch}x{length}",
-        lambda: Apply(TRANSFORMS[name]),
-        (batch, length),
-        SLOW * batch * length * math.log2(length),
-        32.0 * batch * length,
-    )
+    build = partial(WithParameter, LOOKUPS[name], (rows, width))
+    moved = 16.0 * width * (rows + 2 * indices)
+    return Branch(f"{name} {rows}x{width} at {indices}", build, (indices,), 0.0, moved, made=numbers)
 
 
 def _definite(x: Tensor) -> Tensor:
@@ -474,48 +325,47 @@ def _definite(x: Tensor) -> Tensor:
     return x @ x.mT + x.shape[-1] * torch.eye(x.shape[-1], device=x.device)
 
 
-#: Functions of batches of square matrices, and about how many times n^3 FLOPs each takes.
-SQUARE: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
-    "solve": (lambda x: torch.linalg.solve(_definite(x), x), 4.0),
-    "inv": (lambda x: torch.linalg.inv(_definite(x)), 4.0),
-    "cholesky": (lambda x: torch.linalg.cholesky(_definite(x)), 3.0),
-    "det": (lambda x: torch.linalg.det(x), 1.0),
-    "slogdet": (lambda x: torch.linalg.slogdet(_definite(x)).logabsdet, 3.0),
-    "triangular": (lambda x: torch.linalg.solve_triangular(_definite(x).tril(), x, upper=False), 3.0),
-    "eigh": (lambda x: torch.linalg.eigvalsh(_definite(x)), 20.0),
-    "qr": (lambda x: torch.linalg.qr(x).R, 8.0),
-    "svd": (lambda x: torch.linalg.svdvals(x), 40.0),
-    "matrix_exp": (lambda x: torch.linalg.matrix_exp(x / x.shape[-1]), 30.0),
-}
 #: Arithmetic of small factorisations and of transforms is slow: FLOPs count this much more than those of a product.
 SLOW = 8.0
+#: Functions of batches of definite matrices, and about how many times n^3 FLOPs each takes.
+SQUARE: Mapping[str, tuple[Function, float]] = {
+    "solve": (lambda x: torch.linalg.solve(x, x), 4.0),
+    "triangular": (lambda x: torch.linalg.solve_triangular(x, x, upper=False), 3.0),
+    "inv": (torch.linalg.inv, 4.0),
+    "cholesky": (torch.linalg.cholesky, 3.0),
+    "det": (torch.linalg.det, 1.0),
+    "slogdet": (torch.linalg.slogdet, 3.0),
+    "eigh": (torch.linalg.eigvalsh, 20.0),
+    "qr": (torch.linalg.qr, 8.0),
+    "svd": (torch.linalg.svdvals, 40.0),
+    "matrix_exp": (lambda x: torch.linalg.matrix_exp(x / x.shape[-1]), 30.0),
+}
+#: Functions of batches of signals.
+TRANSFORMS: Mapping[str, Function] = {
+    **named((torch.fft.rfft,), (torch.fft.fft,), (torch.fft.rfft2,)),
+    "filter": lambda x: torch.fft.irfft(torch.fft.rfft(x) * 0.5, n=x.shape[-1]),
+}
 
 
 def draw_linear_algebra(random: Random, limit: Limit) -> Branch:
     """A factorisation, distances or a Fourier transform of a random size."""
     kind = random.random()
-    return _draw_square(random) if kind < 0.5 else _draw_distances(random) if kind < 0.65 else _draw_transform(random)
+    if kind < 0.5:
+        name = random.choice(list(SQUARE))
+        function, cubes = SQUARE[name]
+        batch, n = (1 if random.random() < 0.5 else log_int(random, 2, 256)), log_int(random, 2, 512)
+        shape: tuple[int, ...] = (batch, n, n)
+        flops, moved = SLOW * cubes * batch * n**3, 24.0 * batch * n * n
+        return Branch(f"{name} {shape}", partial(Apply, function), shape, flops, moved, made=_definite)
+    if kind < 0.65:
+        rows, width = log_int(random, 2, 2048), log_int(random, 2, 256)
+        flops, moved = 3.0 * SLOW * rows * rows * width, 8.0 * rows * rows
+        return Branch(f"cdist {rows}x{width}", partial(Apply, _distances), (rows, width), flops, moved)
+    name = random.choice(list(TRANSFORMS))
+    batch, length = log_int(random, 1, 512), log_int(random, 4, 8192)
+    flops, moved = SLOW * batch * length * math.log2(length), 32.0 * batch * length
+    return Branch(f"{name} {batch}x{length}", partial(Apply, TRANSFORMS[name]), (batch, length), flops, moved)
 
 
-def _draw_square(random: Random) -> Branch:
-    name = random.choice(list(SQUARE))
-    function, cubes = SQUARE[name]
-    batch, n = (1 if random.random() < 0.5 else log_int(random, 2, 256)), log_int(random, 2, 512)
-    return Branch(
-        f"{name} {batch}x{n}x{n}",
-        lambda: Apply(function),
-        (batch, n, n),
-        SLOW * cubes * batch * n**3,
-        24.0 * batch * n * n,
-    )
-
-
-def _draw_distances(random: Random) -> Branch:
-    rows, width = log_int(random, 2, 2048), log_int(random, 2, 256)
-    return Branch(
-        f"cdist {rows}x{width}",
-        lambda: Apply(lambda x: torch.cdist(x, x * 1.5)),
-        (rows, width),
-        3.0 * SLOW * rows * rows * width,
-        8.0 * rows * rows,
-    )
+def _distances(x: Tensor) -> Tensor:
+    return torch.cdist(x, x * 1.5)

@@ -104,7 +104,7 @@ def single(random: Random) -> tuple[Layers, Tensor]:
         (
             nn.Linear(width, hidden),
             nn.Linear(width, hidden, bias=False),
-            MatrixVector(hidden, width, torch.float32),
+            MatrixVector(hidden, width),
             nn.LayerNorm(width),
             nn.PReLU(),
         )

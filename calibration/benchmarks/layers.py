@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -11,15 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placer.calibration.benchmarks.probe import (
-    Branch,
-    Limit,
-    Probe,
-    WithParameter,
-    log_int,
-    name_of,
-    widths,
-)
+from placer.calibration.benchmarks.probe import Branch, Limit, Probe, WithParameter, log_int, name_of, tensor, widths
 
 
 class Residual(nn.Module):
@@ -61,9 +54,9 @@ SLOWER = {torch.float32: 1.0, torch.bfloat16: 4.0, torch.float64: 2.0, torch.flo
 class MatrixVector(nn.Module):
     """A matrix times a vector without a batch dimension, as equations are written down."""
 
-    def __init__(self, rows: int, columns: int, dtype: torch.dtype) -> None:
+    def __init__(self, rows: int, columns: int) -> None:
         super().__init__()
-        self.matrix = nn.Parameter(torch.randn(rows, columns).to(dtype))
+        self.matrix = nn.Parameter(torch.randn(rows, columns))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.matrix @ x
@@ -94,22 +87,21 @@ def draw_product(random: Random, limit: Limit) -> Branch:
     moved = 4.0 * batch * (m * k + k * n + m * n)
     bias, transposed = random.random() < 0.7, random.random() < 0.5
 
-    def build() -> nn.Module:
-        if kind == "single":
-            return MatrixVector(n, k, dtype)
-        if kind != "bmm":
-            return nn.Linear(k, n, bias=bias, dtype=dtype)
-        if transposed:  # stored as attention's keys are
-            return WithParameter(lambda x, other: torch.bmm(x, other.transpose(1, 2)), (batch, n, k), dtype)
-        return WithParameter(torch.bmm, (batch, k, n), dtype)
-
+    layer: Callable[[], nn.Module] = partial(nn.Linear, k, n, bias=bias)
     shape: tuple[int, ...] = (max(m // 8, 1), 8, k) if kind == "linear_3d" else (m, k)
     name = f"{kind} {m}x{k}x{n} {dtype}"
-    if kind == "bmm":
+    if kind == "single":
+        layer, shape, name = partial(MatrixVector, n, k), (k,), f"mv {n}x{k} {dtype}"
+    elif kind == "bmm":
+        layer = partial(WithParameter, torch.bmm, (batch, k, n))
+        if transposed:  # stored as attention's keys are
+            layer = partial(WithParameter, _times_transposed, (batch, n, k))
         shape, name = (batch, m, k), f"bmm {batch}x{m}x{k}x{n} {dtype}"
-    elif kind == "single":
-        shape, name = (k,), f"mv {n}x{k} {dtype}"
-    return Branch(name, build, shape, flops, moved, dtype=dtype, slower=slower)
+    return Branch(name, layer, shape, flops, moved, dtype=dtype, slower=slower)
+
+
+def _times_transposed(x: Tensor, other: Tensor) -> Tensor:
+    return torch.bmm(x, other.transpose(1, 2))
 
 
 #: Share of layers as they stand deep in networks of images: many channels on few positions, where most of the memory
@@ -153,22 +145,31 @@ def draw_convolution(random: Random, limit: Limit) -> Branch:
     shape = f"n{batch} {cin}->{cout} groups {groups} kernel {kernel} stride {stride} side {side}"
     return Branch(
         f"conv{dims}d{' transposed' * transposed} {shape}",
-        lambda: layer(cin, cout, kernel, bias=bias, **geometry),
+        partial(layer, cin, cout, kernel, bias=bias, **geometry),
         (batch, cin, *(side,) * dims),
         flops,
         moved,
     )
 
 
-#: Share of layers that take one part of the batch after the other.
-IN_PARTS = 0.2
+def _group_norm(channels: int) -> nn.Module:
+    return nn.GroupNorm(4 if channels % 4 == 0 else 1, channels)
+
+
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "batch1d": nn.BatchNorm1d,
     "batch2d": nn.BatchNorm2d,
     "layer": nn.LayerNorm,
     "rms": nn.RMSNorm,
-    "group": lambda channels: nn.GroupNorm(4 if channels % 4 == 0 else 1, channels),
+    "group": _group_norm,
 }
+#: Share of layers that take one part of the batch after the other.
+IN_PARTS = 0.2
+
+
+def _norm_in_parts(kind: str, channels: int, parts: int) -> nn.Module:
+    layer = NORMS[kind](channels)
+    return InParts(layer, parts) if parts > 1 else layer
 
 
 def draw_normalization(random: Random, limit: Limit) -> Branch:
@@ -180,16 +181,9 @@ def draw_normalization(random: Random, limit: Limit) -> Branch:
         side = log_int(random, 2, 64)
         shape = (max(numel // (channels * side * side), 2), channels, side, side)
     # A part of one row has no variance; few rows make few parts.
-    parts = log_int(random, 2, 64) if random.random() < IN_PARTS else 1
-    parts = min(parts, shape[0] // 2)
-
-    def build() -> nn.Module:
-        layer = NORMS[kind](channels)
-        return InParts(layer, parts) if parts > 1 else layer
-
-    size = math.prod(shape)
-    name = f"{kind} {shape}" + (f" in {parts} parts" if parts > 1 else "")
-    return Branch(name, build, shape, 8.0 * size, 12.0 * size)
+    parts = min(log_int(random, 2, 64) if random.random() < IN_PARTS else 1, shape[0] // 2)
+    size, name = math.prod(shape), f"{kind} {shape} in {parts} parts"
+    return Branch(name, partial(_norm_in_parts, kind, channels, parts), shape, 8.0 * size, 12.0 * size)
 
 
 #: Share of the maxima that are taken of what has passed a rectifier, as in most networks: a maximum is found by
@@ -209,17 +203,16 @@ def draw_pooling(random: Random, limit: Limit) -> Branch:
     overlapping = kind == "max2d" and random.random() < 0.3
     rectified = kind.startswith("max") and random.random() < RECTIFIED
     layers: dict[str, Callable[[], nn.Module]] = {
-        "max1d": lambda: nn.MaxPool1d(window),
-        "avg1d": lambda: nn.AvgPool1d(window),
-        "max2d": lambda: nn.MaxPool2d(3, stride=2, padding=1) if overlapping else nn.MaxPool2d(window),
-        "avg2d": lambda: nn.AvgPool2d(window),
-        "adaptive": lambda: nn.AdaptiveAvgPool2d(result),
-        "upsample": lambda: nn.Upsample(scale_factor=2, mode=mode),
+        "max1d": partial(nn.MaxPool1d, window),
+        "avg1d": partial(nn.AvgPool1d, window),
+        "max2d": partial(nn.MaxPool2d, 3, stride=2, padding=1) if overlapping else partial(nn.MaxPool2d, window),
+        "avg2d": partial(nn.AvgPool2d, window),
+        "adaptive": partial(nn.AdaptiveAvgPool2d, result),
+        "upsample": partial(nn.Upsample, scale_factor=2, mode=mode),
     }
     size = math.prod(shape) * (4 if kind == "upsample" else 1)
     name = f"{kind} {shape} window {window}" + " rectified" * rectified
-    made = torch.relu if rectified else None
-    return Branch(name, layers[kind], shape, 40.0 * size, 12.0 * size, made=made)
+    return Branch(name, layers[kind], shape, 40.0 * size, 12.0 * size, made=torch.relu if rectified else None)
 
 
 RECURRENT: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
@@ -258,24 +251,21 @@ def draw_recurrent(random: Random, limit: Limit) -> Branch:
     layers, both = random.choice((1, 1, 2, 3)), random.random() < 0.25
     if random.random() < 0.25:
         length = min(length, 16)
+        build: Callable[[], nn.Module] = partial(_unrolled, kind, width, hidden)
         flops = length * (2.0 * batch * GATES[kind] * hidden * (width + hidden) + PER_STEP)
-        return Branch(
-            f"{kind} cell {length}x{batch}x{width}->{hidden}",
-            lambda: Unrolled(CELLS[kind](width, hidden)),
-            (length, batch, width),
-            flops,
-            40.0 * length * batch * hidden,
-        )
-    stacked = layers * (1 + both)
-    inputs = width + hidden * (layers - 1) * (1 + both)
-    flops = 2.0 * length * batch * GATES[kind] * hidden * (inputs + hidden * layers) * (1 + both)
-    return Branch(
-        f"{kind} {length}x{batch}x{width}->{hidden} layers {layers}{' both ways' * both}",
-        lambda: RECURRENT[kind](width, hidden, num_layers=layers, bidirectional=both),
-        (length, batch, width),
-        flops + PER_STEP * length * stacked,
-        40.0 * length * batch * hidden * stacked,
-    )
+        moved, name = 40.0 * length * batch * hidden, f"{kind} cell {length}x{batch}x{width}->{hidden}"
+    else:
+        stacked = layers * (1 + both)
+        inputs = width + hidden * (layers - 1) * (1 + both)
+        build = partial(RECURRENT[kind], width, hidden, num_layers=layers, bidirectional=both)
+        flops = 2.0 * length * batch * GATES[kind] * hidden * (inputs + hidden * layers) * (1 + both)
+        flops, moved = flops + PER_STEP * length * stacked, 40.0 * length * batch * hidden * stacked
+        name = f"{kind} {length}x{batch}x{width}->{hidden} layers {layers}{' both ways' * both}"
+    return Branch(name, build, (length, batch, width), flops, moved)
+
+
+def _unrolled(kind: str, width: int, hidden: int) -> nn.Module:
+    return Unrolled(CELLS[kind](width, hidden))
 
 
 #: Longest sequences.
@@ -283,29 +273,18 @@ LONGEST, LONGEST_ON_ACCELERATOR = 1024, 8192
 
 
 class Attention(nn.Module):
-    """Attention proper, on a stack of queries, keys and values: batch x heads x (3 * length) x width."""
+    """Attention proper, on strided views of one projection, as layers make: batch x length x (3 * heads * width)."""
 
-    def __init__(self, causal: bool, masked: bool, dropout: float) -> None:
+    def __init__(self, heads: int, causal: bool, masked: bool, dropout: float) -> None:
         super().__init__()
-        self.causal, self.masked, self.dropout = causal, masked, dropout
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = x.chunk(3, dim=2)
-        mask = torch.zeros(q.shape[-2], k.shape[-2], device=x.device, dtype=x.dtype) if self.masked else None
-        dropout = self.dropout if self.training else 0.0
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=self.causal)
-
-
-class Projected(nn.Module):
-    """Attention on strided views of one projection, as layers make: batch x length x (3 * heads * width)."""
-
-    def __init__(self, heads: int, causal: bool) -> None:
-        super().__init__()
-        self.heads, self.causal = heads, causal
+        self.heads, self.causal, self.masked, self.dropout = heads, causal, masked, dropout
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in x.chunk(3, dim=-1))
-        return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal).transpose(1, 2).flatten(2)
+        mask = torch.zeros(x.shape[1], x.shape[1], device=x.device, dtype=x.dtype) if self.masked else None
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=self.causal)
+        return mixed.transpose(1, 2).flatten(2)
 
 
 def draw_attention(random: Random, limit: Limit) -> Branch:
@@ -314,16 +293,13 @@ def draw_attention(random: Random, limit: Limit) -> Branch:
     longest = LONGEST if limit.accelerator is None else LONGEST_ON_ACCELERATOR
     length, width = log_int(random, 2, longest), random.choice((8, 16, 32, 64, 64, 96, 128))
     causal = random.random() < 0.3
-    masked = not causal and random.random() < 0.4
-    dropout = 0.1 if random.random() < 0.35 else 0.0
+    masked = not causal and random.random() < 0.3
+    dropout = 0.1 if random.random() < 0.25 else 0.0
     flops = 4.0 * batch * heads * length * length * width + 20.0 * batch * heads * length * length
     moved = 16.0 * batch * heads * length * width
     kind = " causal" * causal + " masked" * masked + " dropout" * bool(dropout)
-    name = f"attention {batch}x{heads}x{length}x{width}{kind}"
-    if not masked and not dropout and random.random() < 0.6:
-        return Branch(name, lambda: Projected(heads, causal), (batch, length, 3 * heads * width), flops, moved)
-    shape = (batch, heads, 3 * length, width)
-    return Branch(name, lambda: Attention(causal, masked, dropout), shape, flops, moved)
+    name, shape = f"attention {batch}x{heads}x{length}x{width}{kind}", (batch, length, 3 * heads * width)
+    return Branch(name, partial(Attention, heads, causal, masked, dropout), shape, flops, moved)
 
 
 class SelfAttention(nn.Module):
@@ -342,28 +318,16 @@ def draw_encoder(random: Random, limit: Limit) -> Branch:
     heads, width = random.choice((2, 4, 8)), random.choice((8, 16, 32, 64))
     batch, length, model = log_int(random, 1, 256), log_int(random, 2, 512), heads * width
     tokens, shape = float(batch * length), (batch, length, model)
-    projections, scores = 8.0 * model, 4.0 * length
+    flops, moved = tokens * model * (8.0 * model + 4.0 * length), 4.0 * tokens * (6 * model + heads * length)
     if random.random() < 0.2:
-        return Branch(
-            f"attention layer {batch}x{length}x{model} heads {heads}",
-            lambda: SelfAttention(model, heads),
-            shape,
-            tokens * model * (projections + scores),
-            4.0 * tokens * (6 * model + heads * length),
-            trains=False,
-        )
+        name = f"attention layer {batch}x{length}x{model} heads {heads}"
+        return Branch(name, partial(SelfAttention, model, heads), shape, flops, moved, trains=False)
     hidden = log_int(random, 8, 4 * model) if random.random() < 0.5 else random.choice((1, 2, 4)) * model
     activation, first = random.choice(("relu", "gelu")), random.random() < 0.5
-    return Branch(
-        f"encoder layer {batch}x{length}x{model} heads {heads} feed-forward {hidden}",
-        lambda: nn.TransformerEncoderLayer(
-            model, heads, hidden, activation=activation, batch_first=True, norm_first=first
-        ),
-        shape,
-        tokens * (model * (projections + scores) + 4.0 * hidden * model),
-        4.0 * tokens * (6 * model + 2 * hidden + heads * length),
-        trains=False,
-    )
+    name = f"encoder layer {batch}x{length}x{model} heads {heads} feed-forward {hidden}"
+    layer = partial(nn.TransformerEncoderLayer, model, heads, hidden, activation=activation, batch_first=True)
+    flops, moved = flops + 4.0 * tokens * hidden * model, moved + 8.0 * tokens * hidden
+    return Branch(name, partial(layer, norm_first=first), shape, flops, moved, trains=False)
 
 
 #: By how often training scripts use them.
@@ -405,12 +369,9 @@ def propose_update(random: Random, limit: Limit) -> Probe:
     else:
         numel = log_int(random, 1, min(1 << 22, most))
         count = log_int(random, 1, max(1, min(tensors, most // numel)))
-    return Probe(
-        "optimizer",
-        f"{name}{' fused' * fused} {count} x {numel}",
-        lambda: Bag(count, numel),
-        lambda: (torch.randn(numel),),
-        "train",
-        name,
-        fused=fused,
-    )
+    title = f"{name}{' fused' * fused} {count} x {numel}"
+    return Probe("optimizer", title, partial(Bag, count, numel), partial(_vector, numel), "train", name, fused=fused)
+
+
+def _vector(numel: int) -> tuple[Tensor]:
+    return (tensor(numel),)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from placer.nest import map_nest
 
 #: Elements of the largest operands, 64 MB: what a layer of a convolutional network writes on a large batch.
 MOST_ELEMENTS = 1 << 24
+HALVES = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Accelerator:
     @property
     def halves(self) -> list[torch.dtype]:
         """The half-precision dtypes it has."""
-        return [dtype for dtype in (torch.bfloat16, torch.float16) if name_of(dtype) in self.slower]
+        return [dtype for dtype in HALVES if name_of(dtype) in self.slower]
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,11 @@ class Probe:
 
 @dataclass(frozen=True)
 class Branch:
-    """One op of a block at one shape: ``build`` makes its module.
+    """One op of a block at one shape: ``build`` makes its module in float32, which runs in ``dtype``.
 
-    Its input has this ``shape`` and ``dtype``: normal random numbers, or what is ``made`` of them. ``flops`` and
-    ``bytes`` are rough, forward only; ``trains`` is False for what has no gradient. ``slower``: how many times as long
-    as in float32 a FLOP takes in its dtype, where ``flops`` counts that.
+    Its input has this ``shape``: normal random numbers, or what is ``made`` of them. ``flops`` and ``bytes`` are rough,
+    forward only; ``trains`` is False for what has no gradient. ``slower``: how many times as long as in float32 a FLOP
+    takes in its dtype, where ``flops`` counts that.
     """
 
     name: str
@@ -118,16 +120,19 @@ class Branch:
 
     def in_half(self, dtype: torch.dtype, slower: float) -> Branch:
         """The same with its parameters and its input in ``dtype``, in which a FLOP takes so many times as long."""
-        build, name = self.build, f"{self.name} {name_of(dtype)}"
         return replace(
             self,
-            name=name,
-            build=lambda: build().to(dtype),
+            name=f"{self.name} {name_of(dtype)}",
             dtype=dtype,
             flops=self.flops / self.slower * slower,
             bytes=self.bytes / 2,
             slower=slower,
         )
+
+    def module(self, inner: bool) -> nn.Module:
+        """Its module, as another layer follows it (``inner``) or as the last."""
+        module = self.build().to(self.dtype)
+        return Inner(module) if inner else module
 
 
 class Parallel(nn.Module):
@@ -148,24 +153,16 @@ class Inner(nn.Module):
     kernels copy it first, or are not made for it; every other op of a network gets a gradient of its output's size.
     """
 
-    def __init__(self, layer: nn.Module, following: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, layer: nn.Module) -> None:
         super().__init__()
-        self.layer, self.following = layer, following
+        self.layer = layer
 
-    def forward(self, *inputs: Tensor) -> Any:
-        return map_nest(self._followed, self.layer(*inputs))
-
-    def _followed(self, leaf: Any) -> Any:
-        differentiable = isinstance(leaf, Tensor) and leaf.requires_grad
-        return self.following(leaf) if differentiable else leaf
+    def forward(self, x: Tensor) -> Any:
+        return map_nest(_scaled, self.layer(x))
 
 
-def _scaled(result: Tensor) -> Tensor:
-    return result * 0.5
-
-
-def _rectified(result: Tensor) -> Tensor:
-    return _scaled(result) if result.is_complex() else torch.relu(result)
+def _scaled(leaf: Any) -> Any:
+    return leaf * 0.5 if isinstance(leaf, Tensor) and leaf.requires_grad else leaf
 
 
 class Apply(nn.Module):
@@ -182,12 +179,10 @@ class Apply(nn.Module):
 class WithParameter(nn.Module):
     """A function of the input and a trainable tensor."""
 
-    def __init__(
-        self, function: Callable[[Tensor, Tensor], Tensor], shape: tuple[int, ...], dtype: torch.dtype = torch.float32
-    ) -> None:
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor], shape: tuple[int, ...]) -> None:
         super().__init__()
         self.function = function
-        self.parameter = nn.Parameter(torch.randn(shape).to(dtype))
+        self.parameter = nn.Parameter(torch.randn(shape))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.function(x, self.parameter)
@@ -238,17 +233,21 @@ def block(
     if train and not any(gradients):
         gradients[0] = True
     inner = [train and random.random() < INNER for _ in branches]
-    following = [random.choice((_scaled, _rectified)) if one else None for one in inner]
-
     return Probe(
         family=family,
         name=", ".join(branch.name for branch in branches),
-        build=lambda: Parallel(
-            [Inner(b.build(), after) if after else b.build() for b, after in zip(branches, following, strict=True)]
-        ),
-        example=lambda: tuple(branch.example(grad) for branch, grad in zip(branches, gradients, strict=True)),
+        build=partial(_modules, branches, inner),
+        example=partial(_examples, branches, gradients),
         mode="train" if train else "infer",
     )
+
+
+def _modules(branches: Sequence[Branch], inner: Sequence[bool]) -> nn.Module:
+    return Parallel([branch.module(followed) for branch, followed in zip(branches, inner, strict=True)])
+
+
+def _examples(branches: Sequence[Branch], gradients: Sequence[bool]) -> tuple[Tensor, ...]:
+    return tuple(branch.example(grad) for branch, grad in zip(branches, gradients, strict=True))
 
 
 def _drawn(
@@ -295,6 +294,6 @@ def widths(random: Random, low: int, high: int, count: int) -> list[int]:
     return [log_int(random, low, high) for _ in range(count)]
 
 
-def tensor(*shape: int, grad: bool = False, dtype: torch.dtype = torch.float32) -> Tensor:
+def tensor(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Normal random values: timing on zeros or denormals lies."""
-    return torch.randn(shape, dtype=torch.float32).to(dtype).requires_grad_(grad)
+    return torch.randn(shape, dtype=torch.float32).to(dtype)

@@ -52,11 +52,10 @@ def test_what_is_trained_has_a_gradient_to_compute_and_most_layers_are_trained_a
 
 
 def test_what_follows_a_layer_leaves_the_rest_of_its_output_alone() -> None:
-    inner = Inner(nn.LSTM(4, 8), torch.relu)
-    outputs, (hidden, _) = inner(torch.randn(3, 2, 4))
-    assert min(outputs.min(), hidden.min()) >= 0.0
-    with torch.no_grad():
-        assert inner(torch.randn(3, 2, 4))[0].min() < 0.0  # nothing is trained: nothing follows
+    layer, x = nn.LSTM(4, 8), torch.randn(3, 2, 4)
+    torch.testing.assert_close(Inner(layer)(x)[0], 0.5 * layer(x)[0])
+    with torch.no_grad():  # nothing is trained: nothing follows
+        torch.testing.assert_close(Inner(layer)(x)[0], layer(x)[0])
 
 
 def test_random_sizes_stay_in_range_reach_every_octave_and_are_often_round() -> None:
@@ -70,9 +69,9 @@ def test_random_sizes_stay_in_range_reach_every_octave_and_are_often_round() -> 
 
 
 def test_values_are_normal_numbers_or_what_is_made_of_them() -> None:
-    x = tensor(100, 100, grad=True, dtype=torch.bfloat16)
-    assert (x.dtype, x.requires_grad) == (torch.bfloat16, True)
-    assert 0.9 < float(x.detach().float().std()) < 1.1
+    x = tensor(100, 100, dtype=torch.bfloat16)
+    assert x.dtype == torch.bfloat16
+    assert 0.9 < float(x.float().std()) < 1.1
     rows = branch(1.0, made=lambda x: torch.zeros(x.shape, dtype=torch.long)).in_half(torch.float16, 0.5)
     assert (rows.example(True).dtype, rows.example(True).requires_grad) == (torch.long, False)
     half = branch(1.0).in_half(torch.float16, 0.5)
