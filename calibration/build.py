@@ -15,7 +15,6 @@ from placer.calibration import fitting
 from placer.calibration.benchmarks.fixed import PACE
 from placer.calibration.measuring.bench import WAITING
 from placer.calibration.measuring.journal import Journal, StepObservation, infeasible
-from placer.calibration.measuring.recording import SESSIONS
 from placer.calibration.plan import too_few
 from placer.errors import CalibrationError
 from placer.pricing import LONG_STEPS, MANY_TURNS
@@ -76,12 +75,7 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool) -
     if not fits:
         why = "".join(f"; {sentence}" for sentence in broken_devices(journal))
         raise CalibrationError(f"too little was measured to fit anything{why}; run placer calibrate again")
-    noise = {
-        "median_spread": statistics.median(spreads),
-        "p90_spread": statistics.quantiles(spreads, n=10)[-1],
-    }
-    if SESSIONS.launches:
-        noise["lost_kernels"] = SESSIONS.lost_share
+    noise = {"median_spread": statistics.median(spreads), "p90_spread": statistics.quantiles(spreads, n=10)[-1]}
     return Profile(
         schema=profile.SCHEMA,
         created=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from placer import machine
+from placer.calibration.benchmarks.fixed import PACE, probes
+from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.build import enough
 from placer.calibration.fitting import FEW_THREADS
 from placer.calibration.measuring.bench import MOST_LOST, RECORDER, WAITING, Bench, attempt
-from placer.calibration.measuring.clocks import ClockWatch
-from placer.calibration.measuring.journal import Journal
-from placer.calibration.measuring.pace import PaceRounds
+from placer.calibration.measuring.journal import Journal, StepObservation
 from placer.calibration.measuring.rates import measure_rates
 from placer.calibration.measuring.recording import UNSEEN, KernelRecorder, try_recorder
 from placer.calibration.measuring.timing import LARGE_BLOCK, Clock, clock_resolution
@@ -39,8 +39,11 @@ LONGEST_STEP = 0.0012
 USUAL_LONGEST, LONGEST, LONGEST_SHARE = 0.05, 0.3, 0.0003
 #: Times its share that a device may take on a slow or contended machine until there is anything to fit.
 OVERTIME = 4.0
-#: Share of an accelerator's probes that may be thrown away because its clock was low.
-MOST_DISTURBED = 0.5
+#: Shares of an accelerator's time after which the fixed networks are timed: at once, in the middle and near the end.
+#: What they take together is the pace of the host; what the rounds differ by is how much it changes in a minute.
+ROUNDS = (0.0, 0.45, 0.85)
+#: Share of the time that a round takes at the most.
+ROUND_SHARE = 0.13
 
 
 @dataclass(frozen=True)
@@ -169,26 +172,17 @@ def measure(
             memory=None if on_cpu else machine.memory(target.device)[0],
             families=("network",) if on_cpu and target.threads > FEW_THREADS else None,
         )
-        clocks = ClockWatch(target.device, clock) if not on_cpu and clock is time.perf_counter else None
         bench = Bench(
-            target.device,
-            target.threads,
-            rates=journal.rates[target.key],
-            clock=clock,
-            kernels=recorder or UNSEEN,
-            clocks=clocks,
+            target.device, target.threads, rates=journal.rates[target.key], clock=clock, kernels=recorder or UNSEEN
         )
-        rounds = None if on_cpu else PaceRounds(bench, journal, seconds)
-        Probing(bench, planner, journal, shown, seconds, clock, clocks, deadline=deadline, rounds=rounds).run()
+        Probing(bench, planner, journal, shown, seconds, deadline).run()
 
 
 @dataclass
 class Probing:
-    """Measures what ``planner`` draws on ``bench`` until ``seconds`` are used, and an accelerator's ``rounds``.
+    """Measures what ``planner`` draws on ``bench`` until ``seconds`` are used.
 
-    ``clocks`` are an accelerator's.
-
-    No probe is begun once ``clock()`` has passed ``deadline``, however few there are.
+    No probe is begun once the bench's clock has passed ``deadline``, however few there are.
     """
 
     bench: Bench
@@ -196,45 +190,54 @@ class Probing:
     journal: Journal
     shown: Progress
     seconds: float
-    clock: Clock
-    clocks: ClockWatch | None = None
-    disturbed: int = 0
     deadline: float = math.inf
-    rounds: PaceRounds | None = None
 
     def run(self) -> None:
         """Measure; raises BrokenDeviceError where an accelerator runs nothing any more."""
-        key = self._key
-        while (spent := self.journal.seconds.get(key, 0.0)) < self._allowed() and self.clock() < self.deadline:
+        while self._spent < self._allowed() and self.bench.clock() < self.deadline:
             if self.bench.lost >= MOST_LOST and not self._without_recorder():
                 return
-            if self.rounds is not None:
-                self.rounds.run_due()
+            if self.bench.device != "cpu":
+                self._time_fixed_networks()
             probe = self.planner.next()
-            self.shown.update(spent, probe.family)
-            begun = self.clock()
+            self.shown.update(self._spent, probe.family)
             # Whole steps of a network are a sample, those of a block only show how noisy ops are.
             share = 1.0 if probe.family == "network" else 0.2
-            whole = share * min(0.06, 0.004 * self.seconds)
-            observation = attempt(self.bench, probe, seconds=whole, journal=self.journal)
-            took = self.clock() - begun
-            known: dict[str, float] = {}
-            if observation is not None and self.clocks is not None:
-                known, slow = self.clocks.look()
-                if slow:
-                    # Nothing is kept, unless many are so: doubt is better than nothing.
-                    self.disturbed += 1
-                    many = self.disturbed >= MOST_DISTURBED * len(self.journal.observations)
-                    observation = replace(observation, spread=max(observation.spread, 1.0)) if many else None
+            observation, took = self._attempted(probe, share * min(0.06, 0.004 * self.seconds))
             self.planner.learn(probe.family, observation, took)
-            if observation is None:
-                self.journal.seconds[key] = self.journal.seconds.get(key, 0.0) + took
-            else:
-                self.journal.add(observation, took, known)
+
+    def _time_fixed_networks(self) -> None:
+        """Time a round of whole networks if one is due. Those that there is no time for are left out of it."""
+        seen = Counter(step.name for step in self.journal.of(*self._key) if step.family == PACE)
+        done = max(seen.values(), default=0)
+        if done >= len(ROUNDS) or self._spent < ROUNDS[done] * self.seconds:
+            return
+        left = ROUND_SHARE * self.seconds
+        for probe in probes():
+            if left <= 0.0:
+                return
+            left -= self._attempted(probe, whole=True)[1]
+
+    def _attempted(
+        self, probe: Probe, seconds: float = 0.0, *, whole: bool = False
+    ) -> tuple[StepObservation | None, float]:
+        """(what a probe showed, if anything, and the seconds that it took), both in the journal."""
+        begun = self.bench.clock()
+        observation = attempt(self.bench, probe, seconds=seconds, journal=self.journal, whole=whole)
+        took = self.bench.clock() - begun
+        if observation is None:
+            self.journal.seconds[self._key] = self._spent + took
+        else:
+            self.journal.add(observation, took)
+        return observation, took
 
     @property
     def _key(self) -> tuple[str, int]:
         return self.bench.device, self.bench.threads
+
+    @property
+    def _spent(self) -> float:
+        return self.journal.seconds.get(self._key, 0.0)
 
     def _allowed(self) -> float:
         return self.seconds * (1.0 if enough(self.journal, *self._key) else OVERTIME)

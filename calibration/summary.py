@@ -175,9 +175,6 @@ def _notes(profile: Profile, everything: bool) -> Iterator[str]:
     median, high = profile.noise.get("median_spread"), profile.noise.get("p90_spread")
     if everything and median is not None and high is not None:
         yield f"noise: repeated steps spread by {median:.1%} (median), {high:.1%} (90th percentile)"
-    lost = profile.noise.get("lost_kernels", 0.0)
-    if lost > 0.0:
-        yield f"lost: the profiler did not show the kernels of {lost:.1%} of the launches; their steps are left out"
     yield from (f"warning: {warning}" for warning in profile.warnings)
     if not profile.complete:
         yield "not complete: run placer calibrate again to go on where it stopped"

@@ -10,7 +10,6 @@ from functools import cached_property
 import torch
 
 from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.measuring.clocks import ClockWatch
 from placer.calibration.measuring.faults import (
     DEVICE_ERRORS,
     HungError,
@@ -32,10 +31,17 @@ from placer.calibration.measuring.journal import (
     KernelsLostError,
     StepObservation,
 )
-from placer.calibration.measuring.recording import UNSEEN, KernelRecorder, RecorderCost, recorder_cost
+from placer.calibration.measuring.recording import (
+    UNSEEN,
+    WARM,
+    KernelRecorder,
+    RecorderCost,
+    keep_busy,
+    recorder_cost,
+)
 from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.measuring.step_timing import LEAST_SHARE, StepTiming, observe
-from placer.calibration.measuring.timing import Clock, Timer, percentile, run_for
+from placer.calibration.measuring.timing import Clock, Timer, percentile, spread_of
 from placer.errors import PlacerError, TimerError, is_out_of_memory
 from placer.pricing import describe_step
 from placer.tracing import Trace, trace_here
@@ -55,6 +61,8 @@ LEAST_MATCHED = 0.5
 RECORDER, WAITING = "recorder", "waiting"
 #: Probes in a row whose kernels the event recorder may lose before it is given up.
 MOST_LOST = 5
+#: Seconds of idling that do no harm to an accelerator's clock.
+HARMLESS = 2e-3
 
 
 @dataclass(eq=False)
@@ -62,9 +70,8 @@ class Bench:
     """Measures probes on one device at one number of threads.
 
     ``rates`` are the device's: on an accelerator they say what a launch and a wait take. ``kernels``: whether the
-    recorder sees the kernels of an accelerator; without it, its ops are timed by waiting. With ``clocks``, an
-    accelerator that idled is warmed up first. ``lost`` counts the last probes in a row whose launches the recorder saw
-    and whose kernels it did not.
+    recorder sees the kernels of an accelerator; without it, its ops are timed by waiting. ``lost`` counts the last
+    probes in a row whose launches the recorder saw and whose kernels it did not.
     """
 
     device: str
@@ -72,20 +79,17 @@ class Bench:
     rates: Mapping[str, float] = field(default_factory=dict)
     clock: Clock = time.perf_counter
     kernels: KernelRecorder = UNSEEN
-    clocks: ClockWatch | None = None
     lost: int = 0
 
     def __post_init__(self) -> None:
         self.timer = RECORDER if self.device == "cpu" or self.kernels.sees else WAITING
+        self._synchronize = synchronizer(self.device)
+        self._busy_until = self.clock()
 
     @cached_property
-    def recorder(self) -> RecorderCost:
-        """What recording a step's events adds on this device."""
-        try:
-            return recorder_cost(self.device, synchronize=synchronizer(self.device), clock=self.clock)
-        except KernelsLostError:
-            self.lost = MOST_LOST  # it would fail every probe alike
-            raise
+    def recorder(self) -> RecorderCost | None:
+        """What recording a step's events adds on the CPU; None for an accelerator, which runs beside the recorder."""
+        return recorder_cost(self.clock) if self._synchronize is None else None
 
     def measure(self, probe: Probe, *, seconds: float) -> StepObservation | None:
         """Time ``probe`` in about ``seconds`` beyond its set-up; None where the device ran other ops than were traced.
@@ -94,42 +98,36 @@ class Bench:
         of memory).
         """
         step, traced = self._prepared(probe)
-        if self.clocks is not None:
-            self.clocks.warm()
-        run_for(step, WARM_UP, MOST_WARM_UP, self.clock)
-        timed = self._recorded if self.timer == RECORDER else self._waited
-        timing = timed(step, traced, seconds)
+        start = self.clock()
+        for _ in range(MOST_WARM_UP):
+            step()
+            if self.clock() - start >= WARM_UP:
+                break
+        timing = (self._recorded if self.timer == RECORDER else self._waited)(step, traced, seconds)
+        self._busy_until = self.clock()
         if timing is None or timing.matched < LEAST_MATCHED:
             return None
-        return observe(
-            traced,
-            timing,
-            device=self.device,
-            threads=self.threads,
-            family=probe.family,
-            name=probe.name,
-            recorder=self.recorder if self.timer == RECORDER else RecorderCost(0.0, 0.0),
-            per_launch=self.kernels.per_launch,
-        )
+        return self._observed(probe, traced, timing, self.recorder)
 
     def measure_whole(self, probe: Probe) -> StepObservation:
         """Time whole steps of ``probe``, each from an idle device to an idle device, and none of the ops in them."""
         step, traced = self._prepared(probe)
-        if self.clocks is not None:
-            self.clocks.warm()
         for _ in range(WHOLE_WARM_UP):
             step()
-        timer = Timer(step, synchronizer(self.device), self.clock)
+        timer = Timer(step, self._synchronize, self.clock)
         timer.wait()
         times = sorted(timer.seconds() for _ in range(WHOLE_STEPS))
-        if self.clocks is not None:
-            self.clocks.note()
+        self._busy_until = self.clock()
         middle = percentile(times, 0.5)
-        spread = (percentile(times, 0.75) - percentile(times, 0.25)) / middle if middle > 0.0 else 0.0
         # Of each op that is no view a kernel: the recorder, once used, makes every launch longer.
         launched = sum(work.shape.launches(work) for work in describe_step(traced) if work.family != "view")
         seconds = max(middle - self.kernels.per_launch * launched, LEAST_SHARE * middle)
-        timing = StepTiming(seconds, spread, recorded_seconds=0.0, events=0, ops=(), matched=0.0)
+        timing = StepTiming(seconds, spread_of(times), recorded_seconds=0.0, events=0, ops=(), matched=0.0)
+        return self._observed(probe, traced, timing, None)
+
+    def _observed(
+        self, probe: Probe, traced: Trace, timing: StepTiming, recorder: RecorderCost | None
+    ) -> StepObservation:
         return observe(
             traced,
             timing,
@@ -137,11 +135,11 @@ class Bench:
             threads=self.threads,
             family=probe.family,
             name=probe.name,
-            recorder=RecorderCost(0.0, 0.0),
+            recorder=recorder,
         )
 
     def _prepared(self, probe: Probe) -> tuple[Step, Trace]:
-        """A step of ``probe`` on the device, and its trace."""
+        """A step of ``probe`` on the device, and its trace; the device's clock is up."""
         # A GPU's probes are hundreds of times larger than a CPU's: a CPU would draw their numbers for seconds.
         with torch.device(self.device):
             module = probe.build()
@@ -160,47 +158,35 @@ class Bench:
         )
         traced = trace_here(workload).on(self.device)
         optimizer = make_optimizer(module, probe.optimizer, fused=probe.fused) if probe.optimizer else None
+        if self._synchronize is not None and self.clock is time.perf_counter:
+            idle = self.clock() - self._busy_until
+            if idle > HARMLESS:  # for as long as it idled: so this takes half of the time at most
+                keep_busy(self.device, min(idle, WARM), self.clock)
         # As it was traced: its batch is on the device already, and nothing is copied out.
         return Step(workload, self.device, optimizer, clock=self.clock, copies_out=False), traced
 
     def _recorded(self, step: Step, traced: Trace, seconds: float) -> StepTiming:
-        """Raises KernelsLostError also where ops were issued that launch kernels, and the recorder reports none."""
-        synchronize = synchronizer(self.device)
-        try:
-            timing = time_step(
-                step,
-                traced,
-                synchronize=synchronize,
-                seconds=seconds,
-                clock=self.clock,
-                ended=self.clocks.note if self.clocks is not None else None,
-            )
-            launching = timing.ops and any(work.family != "view" for work in describe_step(traced))
-            if synchronize is not None and launching and not timing.kernel_seconds:
-                raise KernelsLostError("no kernel of this probe was reported")
-        except KernelsLostError:
+        """Raises KernelsLostError where ops were issued that launch kernels, and the recorder reports none."""
+        timing = time_step(step, traced, synchronize=self._synchronize, seconds=seconds, clock=self.clock)
+        launching = timing.ops and any(work.family != "view" for work in describe_step(traced))
+        if self._synchronize is not None and launching and not timing.kernel_seconds:
             self.lost += 1
-            raise
+            raise KernelsLostError("no kernel of this probe was reported")
         if timing.kernel_seconds:
             self.lost = 0
         return timing
 
     def _waited(self, step: Step, traced: Trace, seconds: float) -> StepTiming | None:
-        synchronize = synchronizer(self.device)
-        assert synchronize is not None
-        overhead = self.rates.get("launch_seconds", 0.0) + self.rates.get("sync_seconds", 0.0)
-        timing = time_step_waiting(
+        assert self._synchronize is not None
+        return time_step_waiting(
             step,
             traced,
             device=self.device,
-            synchronize=synchronize,
-            overhead=overhead,
+            synchronize=self._synchronize,
+            overhead=self.rates.get("launch_seconds", 0.0) + self.rates.get("sync_seconds", 0.0),
             seconds=seconds,
             clock=self.clock,
         )
-        if self.clocks is not None:
-            self.clocks.note()
-        return timing
 
 
 #: Real seconds after which a probe is given up: a step takes milliseconds, the first kernels of a device some seconds.

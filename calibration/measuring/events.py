@@ -9,16 +9,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["op", "annotation", "runtime", "kernel", "memcpy", "memset"]
 ON_DEVICE = ("kernel", "memcpy", "memset")
 #: Names of the runtime libraries' functions; those of ops begin in another way ("aten::cumsum", "cudnn_rnn").
 _RUNTIME = re.compile(r"(?:cuda|cu|hip)[A-Z]")
-#: Functions that put one kernel or one copy into a queue. A graph's launch is none: it puts many. A fill is none: that
-#: of no bytes puts nothing.
-_LAUNCH = re.compile(r"(?:cuda|cu|hip)(?:(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel|Memcpy)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +55,10 @@ class Event:
 
 @dataclass(frozen=True)
 class Assigned:
-    """Who launched what: the device's work and the runtime's calls, each by the number of the host event around it."""
+    """Who launched what: the device's work by the number of the host event around its launch."""
 
     host: list[RawEvent]
     work: Mapping[int, list[RawEvent]]
-    calls: Mapping[int, list[RawEvent]] = field(default_factory=dict)
 
     def within(self, begin: int, end: int, *, without: str = "") -> list[RawEvent]:
         """The host events that start between two moments (nanoseconds); none that is called ``without``."""
@@ -74,30 +70,10 @@ class Assigned:
         seconds = {number: union(some) for number, some in work.items()}
         return nest(events, seconds, {number: len(some) for number, some in work.items()})
 
-    def launches(self, begin: int, end: int) -> tuple[int, int]:
-        """(kernels and copies that were launched between two moments, how many of them the profiler lost).
-
-        The runtime's calls are complete where records of the device are not. A graph's kernels cannot be counted so.
-        """
-        launched = lost = 0
-        for event in self.host:
-            if not begin <= event.start_ns < end:
-                continue
-            count = sum(is_launch(call.name) for call in self.calls.get(event.number, ()))
-            seen = sum(work.kind != "memset" for work in self.work.get(event.number, ()))
-            launched += count
-            lost += max(count - seen, 0)
-        return launched, lost
-
 
 def is_runtime_call(name: str) -> bool:
     """Whether a name is a function of CUDA's or HIP's runtime or driver."""
     return _RUNTIME.match(name) is not None
-
-
-def is_launch(name: str) -> bool:
-    """Whether a function of the runtime puts one kernel or copy into a queue."""
-    return _LAUNCH.match(name) is not None
 
 
 def assign(events: Iterable[RawEvent]) -> Assigned:
@@ -114,14 +90,11 @@ def assign(events: Iterable[RawEvent]) -> Assigned:
     host.sort(key=lambda e: (e.start_ns, -e.end_ns))
     owner = _owners(host, calls)
     work: dict[int, list[RawEvent]] = defaultdict(list)
-    made: dict[int, list[RawEvent]] = defaultdict(list)
     for event in device:
         number = event.op or (owner.get(event.number, 0) if event.number else 0)
         if number:
             work[number].append(event)
-    for call in calls:
-        made[owner.get(call.number, 0)].append(call)
-    return Assigned(host, work, made)
+    return Assigned(host, work)
 
 
 def _owners(host: Sequence[RawEvent], calls: Sequence[RawEvent]) -> dict[int, int]:

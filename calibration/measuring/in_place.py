@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from placer.calibration.measuring.events import Event, nest
 from placer.calibration.measuring.recording import LEAST_RECORDED, LONG_STEP, in_turns, record
 from placer.calibration.measuring.step_timing import OpTiming, StepTiming
-from placer.calibration.measuring.timing import Clock, Phases, Timer
+from placer.calibration.measuring.timing import Clock, Phases, Timer, spread_of
 from placer.nest import tensors
 from placer.pricing import is_update
 from placer.tracing import OpCall, Trace
@@ -153,20 +153,16 @@ def time_step(
     synchronize: Callable[[], None] | None = None,
     seconds: float = 0.1,
     clock: Clock = time.perf_counter,
-    ended: Callable[[], None] | None = None,
 ) -> StepTiming:
     """Time ``step`` (already warm) whole and op by op, within about ``seconds`` (at least two steps of each).
 
-    Repetitions are few: another shape teaches more than another repetition of this one. ``ended`` is called right after
-    the last.
+    Repetitions are few: another shape teaches more than another repetition of this one.
     """
     timer = Timer(step, synchronize, clock)
     once = timer.seconds()
     rounds = int(min(max(seconds / 2 / max(once, 1e-6), 2), MOST_ROUNDS))
     recorded_rounds = MOST_RECORDED if once < LONG_STEP else LEAST_RECORDED
     around, recorded = in_turns(timer, rounds + 1, recorded_rounds, rounds // 2, once=once)
-    if ended is not None:
-        ended()
     whole = sorted(run.seconds for run in around)
     median = statistics.median(whole)
     matched = [match(trace, run.events) for run in recorded]
@@ -177,7 +173,7 @@ def time_step(
     middles = _total(found) + between
     return StepTiming(
         seconds=median,
-        spread=(whole[len(whole) * 3 // 4] - whole[len(whole) // 4]) / median,
+        spread=spread_of(whole),
         recorded_seconds=recorded_seconds,
         lengthened=recorded_seconds / middles if middles > 0.0 else 1.0,  # a coarse clock shows no middles
         events=round(statistics.median(len(run.events) for run in recorded)),
@@ -272,7 +268,7 @@ def time_step_waiting(
     median = statistics.median(whole)
     return StepTiming(
         seconds=median,
-        spread=(whole[len(whole) * 3 // 4] - whole[len(whole) // 4]) / median,
+        spread=spread_of(whole),
         recorded_seconds=median,
         events=len(numbers),
         ops=ops,

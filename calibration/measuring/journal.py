@@ -29,10 +29,7 @@ KERNELS_LOST = "the recorder saw its launches and not its kernels"
 NO_NUMBER = "its time was no number"
 #: The process was ended from outside, perhaps by this probe.
 PROCESS_ENDED = "the process ended while it ran"
-#: Reasons that are told whatever the number of probes. All others are of ops that a device has not for some dtype: a
-#: few are normal.
-_ALWAYS_TOLD = (HUNG, TOO_LARGE, KERNELS_LOST)
-#: Share of a family's probes that must have failed for the others to be told.
+#: Share of a family's probes that must have failed to be told: ops that a device has not for some dtype are normal.
 NOTABLE = 0.1
 
 #: One line of text without what steers a terminal.
@@ -58,28 +55,22 @@ class Failure:
 
 
 def infeasible(failures: Sequence[Failure], measured: Mapping[tuple[str, str], int] | None = None) -> tuple[str, ...]:
-    """A sentence per family, device and reason: how many probes failed, and why.
+    """A sentence per family and device of whose probes many failed: how many, and why most of them.
 
-    ``measured``: the number of probes that were measured, by device and family. What few of a family's probes lack is
-    left out, and so are those whose cause is unknown.
+    ``measured``: the number of probes that were measured, by device and family. Failures whose cause is unknown do not
+    count.
     """
-    told: Counter[tuple[str, str, str]] = Counter()
-    others: dict[tuple[str, str], Counter[str]] = {}
+    reasons: dict[tuple[str, str], Counter[str]] = {}
     for f in failures:
-        if f.reason in _ALWAYS_TOLD:
-            told[f.device, f.family, f.reason] += 1
-        elif f.reason != PROCESS_ENDED:
-            others.setdefault((f.device, f.family), Counter())[f.reason] += 1
-    for key, reasons in others.items():
-        count = reasons.total()
-        if count < NOTABLE * (count + (measured or {}).get(key, 0)):
-            continue
-        reason, more = reasons.most_common(1)[0][0], len(reasons) - 1
-        told[(*key, f"{reason} (and {more} other reason{'s' * (more > 1)})" if more else reason)] = count
-    return tuple(
-        f"{count} probe{'s' * (count > 1)} of {family} on {device} left out: {reason}"
-        for (device, family, reason), count in told.items()
-    )
+        if f.reason != PROCESS_ENDED:
+            reasons.setdefault((f.device, f.family), Counter())[f.reason] += 1
+    told: list[str] = []
+    for (device, family), counted in reasons.items():
+        count, more = counted.total(), len(counted) - 1
+        if count >= NOTABLE * (count + (measured or {}).get((device, family), 0)):
+            reason = counted.most_common(1)[0][0] + (f" (and {more} other reason{'s' * (more > 1)})" if more else "")
+            told.append(f"{count} probe{'s' * (count > 1)} of {family} on {device} left out: {reason}")
+    return tuple(told)
 
 
 @dataclass(frozen=True)
@@ -296,14 +287,10 @@ class Journal:
     def add_rates(self, device: str, threads: int, rates: Mapping[str, float], took: float) -> None:
         self._append({"device": device, "threads": threads, "rates": dict(rates), "took": took})
 
-    def add(self, observation: StepObservation, took: float, clocks: Mapping[str, float] | None = None) -> None:
-        """Keep one measured probe, which took ``took`` seconds.
-
-        ``clocks``: an accelerator's clock and power right after it. They are for whoever studies the file.
-        """
+    def add(self, observation: StepObservation, took: float) -> None:
+        """Keep one measured probe, which took ``took`` seconds."""
         where = {"device": observation.device, "threads": observation.threads}
-        entry = {**where, "step": asdict(observation), "took": took}
-        self._append({**entry, "clocks": dict(clocks)} if clocks else entry)
+        self._append({**where, "step": asdict(observation), "took": took})
 
     def _append(self, entry: Mapping[str, Any]) -> None:
         line = json.dumps(entry, allow_nan=False)

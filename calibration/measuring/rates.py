@@ -9,7 +9,7 @@ import contextlib
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from placer import machine
-from placer.calibration.measuring.clocks import WARM, keep_busy
 from placer.calibration.measuring.faults import synchronizer
+from placer.calibration.measuring.recording import WARM, keep_busy
 from placer.calibration.measuring.timing import Clock, measure, percentile
 from placer.pricing import FINE_GRAIN, FRESH, FRESH_RATE, SIZES
 from placer.profile import THREAD_SECONDS
@@ -70,14 +70,17 @@ def measure_rates(device: str, *, seconds: float, clock: Clock = time.perf_count
     if synchronize is not None:
         products["tf32"] = flops_per_second(device, torch.float32, timer, tf32=True)
     rates |= {f"flops/{name}": rate for name, rate in products.items() if rate is not None}
-    rates["bytes_per_second"] = bytes_per_second(device, timer)
-    if synchronize is None:
-        tiny, out = torch.ones(8), torch.ones(8)
-        rates["dispatch_seconds"] = timer(lambda: torch.neg(tiny, out=out), best=True)
-        rates[FRESH_RATE] = fresh_bytes_per_second(timer)
-        return rates | thread_rates(torch.get_num_threads(), timer)
-    rates |= measure_queue(device, synchronize, seconds=2.0 * timer.share, clock=clock)
-    return {**rates, **_copy_rates(device, timer)}
+    source = torch.ones(16 << 20 if synchronize is None else most_elements(device, 128 << 20), device=device)
+    # Far larger than any cache; read and written bytes both count (as in STREAM).
+    rates["bytes_per_second"] = 2.0 * source.nbytes / timer(partial(torch.empty_like(source).copy_, source))
+    if synchronize is not None:
+        rates |= measure_queue(device, synchronize, seconds=2.0 * timer.share, clock=clock)
+        return {**rates, **_copy_rates(device, timer)}
+    tiny, large = torch.ones(8), torch.ones(FRESH_NUMBERS)
+    rates["dispatch_seconds"] = timer(partial(torch.neg, tiny, out=torch.ones(8)), best=True)
+    # How fast results are written that are so large that the system gives memory for each of them anew.
+    rates[FRESH_RATE] = large.nbytes / timer(partial(torch.neg, large))
+    return rates | thread_rates(torch.get_num_threads(), timer)
 
 
 def flops_per_second(device: str, dtype: torch.dtype, timer: RateTimer, *, tf32: bool = False) -> float | None:
@@ -121,21 +124,8 @@ def products_in_tf32(on: bool) -> Iterator[None]:
         setattr(products, name, before)
 
 
-def bytes_per_second(device: str, timer: RateTimer) -> float:
-    """Bandwidth of a copy far larger than any cache, counting bytes read and written (as STREAM does)."""
-    source = torch.ones(16 << 20 if device == "cpu" else most_elements(device, 128 << 20), device=device)
-    target = torch.ones_like(source)
-    return 2.0 * source.nbytes / timer(lambda: target.copy_(source))
-
-
 #: Numbers of a result that is larger than what an allocator keeps memory for (``FRESH`` bytes).
 FRESH_NUMBERS = 3 * FRESH // 8
-
-
-def fresh_bytes_per_second(timer: RateTimer) -> float:
-    """How fast a CPU writes results that are so large that the system gives memory for each of them anew."""
-    source = torch.ones(FRESH_NUMBERS)
-    return source.nbytes / timer(lambda: torch.neg(source))
 
 
 #: Numbers of a loop that torch gives one thread, and of one that it gives several (``pricing.shapes``).
@@ -187,16 +177,24 @@ FIRST_CALLS: tuple[Callable[[Tensor], object], ...] = (
     partial(torch.clamp, min=0.0),
     partial(torch.sort, dim=1),
 )
-#: Libraries that are loaded when an op first needs them, by the name of their rate (``first_use/...``), and such an op:
-#: cuDNN, cuBLASLt, cuFFT and cuSOLVER on CUDA devices.
-LIBRARIES: dict[str, Callable[[str], object]] = {
-    "convolution": lambda device: _convolved(device, 8),
-    "product": lambda device: torch.addmm(torch.ones(8, device=device), *[torch.ones(8, 8, device=device)] * 2),
-    "fourier": lambda device: torch.fft.rfft(torch.ones(8, 8, device=device)),
-    "linear_algebra": lambda device: torch.linalg.solve(torch.eye(8, device=device), torch.ones(8, 8, device=device)),
-}
 #: Channels of convolutions of other shapes: for each a library looks for the fastest kernel when it comes first.
 OTHER_CHANNELS = (16, 24, 48)
+
+
+def _convolved(like: Tensor, channels: int = 8) -> Tensor:
+    images, weights = like.new_ones(2, channels, 16, 16), like.new_ones(channels, channels, 3, 3)
+    return F.conv2d(images, weights, padding=1)
+
+
+def _added_product(square: Tensor) -> Tensor:
+    return torch.addmm(square[0], square, square)
+
+
+#: Functions of a matrix whose libraries are loaded when an op first needs them, by the name of their rate
+#: (``first_use/...``): cuDNN, cuBLASLt, cuFFT and cuSOLVER on CUDA devices.
+LIBRARIES: Mapping[str, Callable[[Tensor], object]] = {
+    "convolution": _convolved, "product": _added_product, "fourier": torch.fft.rfft, "linear_algebra": torch.linalg.inv,
+}  # fmt: skip
 
 
 def first_use(device: str, synchronize: Callable[[], None], clock: Clock) -> dict[str, float]:
@@ -217,32 +215,25 @@ def first_use(device: str, synchronize: Callable[[], None], clock: Clock) -> dic
 
     def longer(fn: Callable[[], object]) -> float:
         """Seconds that the first call takes longer than the second."""
-        return seconds(fn) - seconds(fn)
+        return max(seconds(fn) - seconds(fn), 0.0)
 
-    def product() -> None:
-        square = torch.ones(8, 8, device=device)
-        torch.mm(square, square)
-
-    took = seconds(product)
+    start = clock()
+    square = torch.eye(8, device=device)
+    torch.mm(square, square)
+    synchronize()
+    took = clock() - start
     rates = {"memory_bytes": float(machine.memory(device)[1])}
     if not new:
         return rates
-    square = torch.ones(8, 8, device=device)
     calls = [longer(partial(op, square)) for op in FIRST_CALLS]
-    rates |= {"context_seconds": took, "first_call_seconds": max(sum(calls) / len(calls), 0.0)}
+    rates |= {"context_seconds": took, "first_call_seconds": statistics.fmean(calls)}
     for name, op in LIBRARIES.items():
         with contextlib.suppress(*REFUSED):
-            rates[f"first_use/{name}"] = max(longer(partial(op, device)), 0.0)
+            rates[f"first_use/{name}"] = longer(partial(op, square))
     if "first_use/convolution" in rates:
-        shapes = [longer(partial(_convolved, device, channels)) for channels in OTHER_CHANNELS]
-        rates["first_use/shape"] = max(statistics.median(shapes), 0.0)
+        shapes = [longer(partial(_convolved, square, channels)) for channels in OTHER_CHANNELS]
+        rates["first_use/shape"] = statistics.median(shapes)
     return rates
-
-
-def _convolved(device: str, channels: int) -> Tensor:
-    return F.conv2d(
-        torch.ones(2, channels, 16, 16, device=device), torch.ones(channels, channels, 3, 3, device=device), padding=1
-    )
 
 
 #: Launches in a row: enough to tell a kernel from the jitter of a wait, far fewer than any queue holds.
@@ -269,50 +260,52 @@ def measure_queue(
     """
     tiny = torch.ones(8, device=device)
 
-    def medians(functions: Sequence[Callable[[], object]], share: float = 1.0, wait: bool = True) -> list[float]:
-        """Median seconds of each on an idle device, in turns, until it is issued or (``wait``) until it is done."""
-        times: list[list[float]] = [[] for _ in functions]
-        for fn in functions:
-            fn()
-        deadline = clock() + share * seconds / 5
-        while len(times[0]) < _LEAST_ROUNDS or (len(times[0]) < _MOST_ROUNDS and clock() < deadline):
-            for fn, own in zip(functions, times, strict=True):
-                synchronize()
-                start = clock()
-                fn()
-                if wait:
-                    synchronize()
-                own.append(clock() - start)
-        synchronize()
-        return [statistics.median(own) for own in times]
-
-    def burst() -> None:
-        for _ in range(BURST):
+    def issued(count: int) -> float:
+        """Seconds until so many kernels are issued to an idle device."""
+        start = clock()
+        for _ in range(count):
             tiny.neg_()
+        return clock() - start
 
-    (idle,) = medians([lambda: None])
-    issue = medians([burst], wait=False)[0] / BURST
-    (single,) = medians([tiny.neg_])
-    # A few products that keep the device busy for some times as long as a burst is issued.
-    wanted, rows, took = COVER * BURST * issue, _FIRST // 2, 0.0
-    while rows < _FIRST or (took < _LEAST_PART * wanted and rows < _MOST):
-        rows *= 2
-        square = torch.ones(rows, rows, device=device)
-        multiply = partial(torch.mm, square, square, out=torch.empty_like(square))
-        took = max(medians([multiply])[0] - single, 0.0)
-    products = math.ceil(min(max(wanted / max(took, 1e-9), 1.0), 1.0 / _LEAST_PART))
-
-    def cover() -> None:
+    def waited(products: int, count: int) -> float:
+        """Seconds until so many products, and kernels behind them, are done on an idle device."""
+        synchronize()
+        start = clock()
         for _ in range(products):
-            multiply()
+            torch.mm(square, square, out=product)
+        for _ in range(count):
+            tiny.neg_()
+        synchronize()
+        return clock() - start
 
-    def covered() -> None:
-        cover()
-        burst()
+    def medians(*timed: Callable[[], float]) -> list[float]:
+        """Of what each times, in turns: the clock of a device rises while it works."""
+        for function in timed:
+            function()
+        rounds: list[list[float]] = []
+        deadline = clock() + len(timed) * seconds / 5
+        while len(rounds) < _LEAST_ROUNDS or (len(rounds) < _MOST_ROUNDS and clock() < deadline):
+            synchronize()
+            rounds.append([function() for function in timed])
+        return [statistics.median(some) for some in zip(*rounds, strict=True)]
 
-    # Behind long kernels the small ones wait in the queue and run back to back, however slowly they are issued. Both
-    # are timed in turns: the clock of a device rises while it works.
-    with_burst, without = medians([covered, cover], 2.0)
+    rows = _FIRST
+    square = product = torch.ones(1, device=device)
+    (idle,) = medians(partial(waited, 0, 0))
+    (burst,) = medians(partial(issued, BURST))
+    (single,) = medians(partial(waited, 0, 1))
+    issue, wanted = burst / BURST, COVER * burst
+    # A few products that keep the device busy for some times as long as a burst is issued.
+    while True:
+        square = torch.ones(rows, rows, device=device)
+        product = torch.empty_like(square)
+        took = max(medians(partial(waited, 1, 0))[0] - single, 0.0)
+        if took >= _LEAST_PART * wanted or rows >= _MOST:
+            break
+        rows *= 2
+    products = math.ceil(min(max(wanted / max(took, 1e-9), 1.0), 1.0 / _LEAST_PART))
+    # Behind long kernels the small ones wait in the queue and run back to back, however slowly they are issued.
+    with_burst, without = medians(partial(waited, products, BURST), partial(waited, products, 0))
     kernel = (with_burst - without) / BURST
     if kernel < _LEAST_KERNEL:  # disturbed: it is no longer than what the host was seen to issue one in
         kernel = max(issue, _LEAST_KERNEL)

@@ -11,7 +11,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,10 +21,8 @@ from torch import nn
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from placer.calibration.measuring.clocks import keep_busy
 from placer.calibration.measuring.events import Event, Kind, RawEvent, assign, is_runtime_call
 from placer.calibration.measuring.faults import synchronizer
-from placer.calibration.measuring.journal import KernelsLostError
 from placer.calibration.measuring.timing import Clock, Timed, Timer
 from placer.placement import synchronize
 
@@ -34,36 +32,44 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 STEP_MARK = "placer::step"
 #: Kernels at the head of a session beyond those that it is known to lose.
 GIVEN_AWAY = 32
+#: Seconds of work that bring any device's clock back; rows of the matrices whose products are that work, and products
+#: between two looks at the clock: less than 10 ms of work on the slowest device.
+WARM, ROWS, PRODUCTS = 0.15, 1024, 4
 #: Seconds of products before what is recorded, and the rows of their matrices: few events, each of much work.
 WARMING, WARMING_ROWS = 0.03, 2048
 
 
+def keep_busy(device: str, seconds: float, clock: Clock, *, rows: int = ROWS) -> None:
+    """Let an accelerator multiply matrices for ``seconds``, and wait for it, so that its clock is up.
+
+    A device that idles lowers its clock: an H200's falls from 1980 MHz to 345 MHz, and is back after some tens of
+    milliseconds of work. Real training keeps it up, so what is timed must run at that clock too.
+    """
+    synchronize = synchronizer(device)
+    assert synchronize is not None
+    square = torch.ones(rows, rows, device=device)
+    product = torch.empty_like(square)
+    end = clock() + seconds
+    while clock() < end:
+        for _ in range(PRODUCTS):
+            torch.mm(square, square, out=product)
+        synchronize()
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One recorded step: its seconds, its events, its launches, and how many of their kernels the recorder lost.
-
-    ``host_events`` are the events of the host as they were read.
-    """
+    """One recorded step: its seconds, its events in the order of their start, and the host's as they were read."""
 
     seconds: float
     events: Sequence[Event] = ()
-    launches: int = 0
-    lost: int = 0
     host_events: Sequence[RawEvent] = ()
 
 
 @dataclass
 class Sessions:
-    """The recorder's sessions in this process that recorded an accelerator, and the launches seen in their steps."""
+    """The number of the recorder's sessions in this process that recorded an accelerator."""
 
     count: int = 0
-    launches: int = 0
-    lost: int = 0
-
-    @property
-    def lost_share(self) -> float:
-        """Share of the launches whose kernels the recorder lost."""
-        return self.lost / max(self.launches, 1)
 
 
 SESSIONS = Sessions()
@@ -82,11 +88,8 @@ def record(timed: Callable[[], float], rounds: int, *, accelerated: bool = False
             give_away_kernels(torch.device(shown), partial(synchronize, shown))
         runs = [marked() for _ in range(rounds)]
     # Where the recorder lost the marks, nothing was recorded.
-    steps = itertools.chain(read_steps(raw_events(recorder)), itertools.repeat(([], 0, 0, [])))
-    found = [Recorded(seconds, *step) for seconds, step in zip(runs, steps, strict=False)]
-    SESSIONS.launches += sum(run.launches for run in found)
-    SESSIONS.lost += sum(run.lost for run in found)
-    return found
+    steps = itertools.chain(read_steps(raw_events(recorder)), itertools.repeat(((), ())))
+    return [Recorded(seconds, *step) for seconds, step in zip(runs, steps, strict=False)]
 
 
 def kind_shown() -> str | None:
@@ -124,18 +127,20 @@ def give_away_kernels(device: torch.device, synchronize: Callable[[], None]) -> 
 def recorder_of(activities: Iterable[ProfilerActivity]) -> Iterator[profile]:
     """Run torch's recorder in the body; its results are there afterwards."""
     recorder = profile(activities=activities)
-    started = False
     try:
         with warnings.catch_warnings():
             # Since torch 2.11 it warns that it forgets earlier cycles, of which there are none.
             warnings.filterwarnings("ignore", message=".*Profiler clears events")
             recorder.start()
-        started = True
+    except BaseException:
+        # One that did not start as a whole may still record, and would refuse the next session.
+        with suppress(Exception):
+            recorder.stop()
+        raise
+    try:
         yield recorder
     finally:
-        # One that did not start as a whole may still record, and would refuse the next session.
-        with nullcontext() if started else suppress(Exception):
-            recorder.stop()
+        recorder.stop()
 
 
 def raw_events(recorder: profile) -> Sequence[Any]:
@@ -173,17 +178,13 @@ def read_event(event: Any) -> RawEvent | None:
     return RawEvent(name, event.start_ns(), event.end_ns(), sequence, thread, number, kind, linked)
 
 
-def read_steps(raw: Iterable[Any]) -> Iterator[tuple[list[Event], int, int, list[RawEvent]]]:
-    """(events, launches, launches whose kernels were lost, the host's events as read) of each marked step.
-
-    Events are in the order of their start.
-    """
+def read_steps(raw: Iterable[Any]) -> Iterator[tuple[Sequence[Event], Sequence[RawEvent]]]:
+    """(events, the host's events as read) of each marked step, in the order of their start."""
     found = assign(event for event in map(read_event, raw) if event is not None)
     for mark in found.host:
         if mark.name == STEP_MARK:
-            begin, end = mark.start_ns, mark.end_ns
-            on_host = found.within(begin, end, without=STEP_MARK)
-            yield found.nested(on_host), *found.launches(begin, end), on_host
+            on_host = found.within(mark.start_ns, mark.end_ns, without=STEP_MARK)
+            yield found.nested(on_host), on_host
 
 
 #: Seconds from which on a step is long: it repeats itself well enough to be timed less often.
@@ -200,39 +201,22 @@ def in_turns(
     """(undisturbed steps, recorded steps). ``once``: seconds of a step, about.
 
     Undisturbed steps run ``before`` and ``after`` the ``recorded`` ones, so that drift shifts both alike. In the first
-    recorded step the recorder's memory is fresh and its code is cold: it counts only where steps are long. Raises
-    KernelsLostError where kernels are missing in every recorded step.
+    recorded step the recorder's memory is fresh and its code is cold: it counts only where steps are long.
     """
     around = [timer.time() for _ in range(before)]
     runs = record(timer.seconds, recorded, accelerated=timer.synchronize is not None)
     for _ in range(AFTER_RECORDING if once < LONG_STEP else 0):
         timer.seconds()
     around += [timer.time() for _ in range(after)]
-    runs = runs[1:] if len(runs) > LEAST_RECORDED else runs
-    whole = [run for run in runs if not run.lost]
-    if runs and not whole:
-        raise KernelsLostError("the recorder lost kernels of every step")
-    return around, whole
-
-
-def added_by_recording(timer: Timer) -> tuple[float, float, float]:
-    """(events of a step, launches, seconds that recording both adds)."""
-    around, recorded = in_turns(timer, UNDISTURBED, COST_RECORDED, UNDISTURBED)
-    with_recorder = statistics.median(run.seconds for run in recorded)
-    return (
-        statistics.median(len(run.events) for run in recorded),
-        statistics.median(run.launches for run in recorded),
-        with_recorder - statistics.median(run.seconds for run in around),
-    )
+    return around, runs[1:] if len(runs) > LEAST_RECORDED else runs
 
 
 @dataclass(frozen=True, slots=True)
 class RecorderCost:
-    """Seconds that recording adds to a step, to whatever holds an event for each of them, and to each launch."""
+    """Seconds that recording adds to a step, and to whatever holds an event for each of them."""
 
     per_step: float
     per_event: float
-    per_launch: float = 0.0
 
 
 #: Layers of the chains, and the rounds in which each is timed.
@@ -241,65 +225,46 @@ CHAINS, COST_ROUNDS = (2, 8, 24), 4
 MOST_SECONDS = 2.0
 #: Undisturbed steps on both sides of the recorded ones, and recorded steps.
 UNDISTURBED, COST_RECORDED = 10, 6
-#: Kernels of a chain that tells launches from events: fewer than a queue holds.
-CHAIN = 64
-#: Seconds that one event or launch costs at most, on any machine measured so far.
+#: Seconds that one event costs at most, on any machine measured so far.
 MOST_PER_EVENT = 5e-6
 
 
-def recorder_cost(
-    device: str, *, synchronize: Callable[[], None] | None = None, clock: Clock = time.perf_counter
-) -> RecorderCost:
-    """What recording adds to a step on ``device``: chains of tiny layers are trained with and without it, in turns.
+def recorder_cost(clock: Clock = time.perf_counter) -> RecorderCost:
+    """What recording adds to a step on the CPU: chains of tiny layers are trained with and without it, in turns.
 
     One disturbed moment must not decide: the cost per event is the median slope over all pairs of chains of all rounds
     (Sen, 1968).
     """
-    chains = [Timer(_layers(depth, device), synchronize, clock) for depth in CHAINS]
+    chains = [Timer(_layers(depth), clock=clock) for depth in CHAINS]
     for chain in chains:
         for _ in range(3):
             chain.run()
-    # The first session of a process sets the recorder up. One without a kernel may end the recording of kernels for
-    # good (lightseekorg/tokenspeed#1348 with CUDA 13.0, #1287 with ROCm 7.2).
-    record(chains[0].seconds, 1, accelerated=synchronize is not None)
-    per_launch = 0.0 if synchronize is None else _per_launch(device, synchronize, clock)
+    record(chains[0].seconds, 1)  # the first session of a process sets the recorder up
     points: list[tuple[float, float]] = []
     slopes: list[float] = []
     end = clock() + MOST_SECONDS
     for number in range(COST_ROUNDS):
         if number and clock() >= end:
             break
-        costs = [added_by_recording(chain) for chain in chains]
-        found = [(events, added - per_launch * launches) for events, launches, added in costs]
-        points += found
-        slopes += [(b - a) / (n - m) for (m, a), (n, b) in itertools.combinations(found, 2) if n != m]
+        costs = [_added_by_recording(chain) for chain in chains]
+        points += costs
+        slopes += [(b - a) / (n - m) for (m, a), (n, b) in itertools.combinations(costs, 2) if n != m]
     per_event = min(max(statistics.median(slopes), 0.0), MOST_PER_EVENT) if slopes else 0.0
     per_step = max(statistics.median(added - n * per_event for n, added in points), 0.0)
-    return RecorderCost(per_step, per_event, per_launch)
+    return RecorderCost(per_step, per_event)
 
 
-def _per_launch(device: str, synchronize: Callable[[], None], clock: Clock) -> float:
-    """What recording adds to a launch: a chain of ops that launch a kernel, beside one of as many views."""
-    tiny = torch.ones(8, device=device)
-
-    def kernels() -> None:
-        for _ in range(CHAIN):
-            tiny.neg_()
-
-    def views() -> None:
-        tiny.neg_()  # no session is without a kernel
-        for _ in range(CHAIN - 1):
-            tiny.view(8)
-
-    launching, viewing = (Timer(step, synchronize, clock) for step in (kernels, views))
-    kernels()
-    differences = [added_by_recording(launching)[2] - added_by_recording(viewing)[2] for _ in range(COST_ROUNDS)]
-    return min(max(statistics.median(differences) / (CHAIN - 1), 0.0), MOST_PER_EVENT)
+def _added_by_recording(timer: Timer) -> tuple[float, float]:
+    """(events of a step, seconds that recording them adds)."""
+    around, recorded = in_turns(timer, UNDISTURBED, COST_RECORDED, UNDISTURBED)
+    with_recorder = statistics.median(run.seconds for run in recorded)
+    events = statistics.median(len(run.events) for run in recorded)
+    return events, with_recorder - statistics.median(run.seconds for run in around)
 
 
-def _layers(depth: int, device: str) -> Callable[[], None]:
-    chain = nn.Sequential(*(layer for _ in range(depth) for layer in (nn.Linear(16, 16), nn.Tanh()))).to(device)
-    rows = torch.randn(16, 16, device=device)
+def _layers(depth: int) -> Callable[[], None]:
+    chain = nn.Sequential(*(layer for _ in range(depth) for layer in (nn.Linear(16, 16), nn.Tanh())))
+    rows = torch.randn(16, 16)
 
     def step() -> None:
         chain.zero_grad()
@@ -308,8 +273,8 @@ def _layers(depth: int, device: str) -> Callable[[], None]:
     return step
 
 
-#: Times the chain of kernels is issued before and after the first session, and within it.
-CHAIN_ROUNDS, CHAIN_RECORDED = 60, 3
+#: Kernels of a chain, fewer than a queue holds; and times it is issued before and after the first session, and in it.
+CHAIN, CHAIN_ROUNDS, CHAIN_RECORDED = 64, 60, 3
 #: Share of the chain's kernels that must be reported.
 LEAST_SEEN = 0.5
 #: Seconds that the first session added to a launch, by kind of device: it can be measured once in a process.
@@ -361,10 +326,8 @@ def try_recorder(device: str, clock: Clock = time.perf_counter) -> KernelRecorde
     runs = record(issued, CHAIN_RECORDED, accelerated=True)
     # More than a launch itself takes is a disturbance.
     _per_launch_by_kind.setdefault(kind, min(max(launch() - before, 0.0), before))
-    seen = [
-        [event.device_seconds for event in run.events if event.name == "aten::neg_" and event.device_seconds > 0.0]
-        for run in runs
-    ]
-    sees = any(len(seconds) >= LEAST_SEEN * CHAIN for seconds in seen)
-    kernel_seconds = statistics.median(itertools.chain(*seen)) if sees else 0.0
+    seen = [event.device_seconds for run in runs for event in run.events if event.name == "aten::neg_"]
+    seen = [seconds for seconds in seen if seconds > 0.0]
+    sees = len(seen) >= LEAST_SEEN * CHAIN
+    kernel_seconds = statistics.median(seen) if sees else 0.0
     return KernelRecorder(sees, _per_launch_by_kind[kind], kernel_seconds)

@@ -10,20 +10,19 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.calibration.measuring.recording import RecorderCost
-from placer.calibration.measuring.timing import Phases
-from placer.pricing import Work, describe_step, feature_names, framework_counts
+from placer.calibration.measuring.timing import Phases, spread_of
+from placer.pricing import Work, describe_step, framework_counts
 from placer.tracing import OpCall, Trace
 
 #: What recording an event costs, in costs of the average one. An event nested in an op costs less than any other: ops
 #: carry their inputs' sequence numbers, and autograd's nodes put their names together first. The last is what lies
 #: between the ends of an op's own event.
 NESTED_COST, OUTER_COST, OWN_SHARE = 0.75, 1.28, 0.2
-#: Least share of what was timed that is the op's or the step's own, however much recording or launches are thought to
-#: take.
+#: Least share of what was timed that is the op's or the step's own, however much recording is thought to take.
 LEAST_SHARE = 0.25
 #: Most by which recorded steps may differ from undisturbed ones by drift alone, and the standard deviation of its log:
 #: a virtual machine changes its speed within a second.
@@ -32,8 +31,6 @@ MOST_DRIFT, DRIFT = 1.5, 0.1
 #: step may differ from the average. An event of an op in a loop costs half of one between large ops, which evict the
 #: recorder's code.
 RECORDING_DOUBT, MOST_UNLIKE = 0.4, 3.0
-#: A step whose kernels take less than this share of it waited for the host.
-HOST_BOUND = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,7 @@ class OpTiming:
 
     def corrected(self, recorder: RecorderCost) -> float:
         """Host seconds without what recording added."""
-        added = recorder.per_event * (NESTED_COST * self.inside + OWN_SHARE) + recorder.per_launch * self.kernels
+        added = recorder.per_event * (NESTED_COST * self.inside + OWN_SHARE)
         return max(self.host_seconds - added, LEAST_SHARE * self.host_seconds)
 
 
@@ -79,23 +76,12 @@ class StepTiming:
     def kernel_seconds(self) -> float:
         return sum(op.device_seconds for op in self.ops)
 
-    @property
-    def launches(self) -> float:
-        return sum(op.kernels for op in self.ops)
-
-    @property
-    def waits_for_host(self) -> bool:
-        """Whether the host is what the step waits for, and not its kernels, behind which recording would be hidden."""
-        return self.kernel_seconds < HOST_BOUND * self.seconds
-
     def undisturbed_share(self, recorder: RecorderCost) -> float:
         """Seconds of an undisturbed step per second of a recorded one without recording: 1 but for drift and noise.
 
         The ops are timed in recorded steps, the step in others; this factor brings both to one speed, so that they add
         up. Where recording took longer than the step itself, the ratio says little and is drawn towards 1.
         """
-        if not self.waits_for_host:
-            return 1.0
         added = self._added(recorder)
         doubt = RECORDING_DOUBT * added / self.seconds
         known = DRIFT**2 / (DRIFT**2 + doubt**2)
@@ -106,26 +92,19 @@ class StepTiming:
         """What recording cost in this very step, where it costs ``recorder`` on average.
 
         Recorded steps take longer because the machine was slower or because of the recorder. What
-        ``undisturbed_share`` does not put down to the machine is the recorder's. Only for devices that the host does
-        not run ahead of.
+        ``undisturbed_share`` does not put down to the machine is the recorder's.
         """
         expected = self._added(recorder)
         if expected <= 0.0:
             return recorder
         added = self.recorded_seconds - self.seconds / self.undisturbed_share(recorder)
         factor = min(max(added / expected, 1.0 / MOST_UNLIKE), MOST_UNLIKE)
-        return RecorderCost(factor * recorder.per_step, factor * recorder.per_event, factor * recorder.per_launch)
-
-    def without_launches(self, per_launch: float) -> float:
-        """Seconds of the step where a launch takes ``per_launch`` seconds less, and the kernels as long as they do."""
-        if not self.waits_for_host:
-            return self.seconds
-        return max(self.seconds - per_launch * self.launches, self.kernel_seconds)
+        return RecorderCost(factor * recorder.per_step, factor * recorder.per_event)
 
     def _added(self, recorder: RecorderCost) -> float:
         nested = min(sum(op.inside for op in self.ops), self.events)
-        events = recorder.per_event * (NESTED_COST * nested + OUTER_COST * (self.events - nested))
-        return recorder.per_step + events + recorder.per_launch * self.launches
+        outer = self.events - nested
+        return recorder.per_step + recorder.per_event * (NESTED_COST * nested + OUTER_COST * outer)
 
 
 def observe(
@@ -136,18 +115,18 @@ def observe(
     threads: int,
     family: str,
     name: str,
-    recorder: RecorderCost,
-    per_launch: float = 0.0,
+    recorder: RecorderCost | None = None,
 ) -> StepObservation:
-    """Group a step's timings by what a price depends on, without what ``recorder`` added.
+    """Group a step's timings by what a price depends on; those of a CPU without what ``recorder`` added.
 
-    ``per_launch``: seconds that a launch takes longer in this process than in the user's.
+    What an accelerator's ops keep the host is not fitted (see ``pricing.host_costs``), and left as it was recorded.
     """
     groups: dict[Work, list[tuple[float, float, float]]] = {}
     missing: Counter[Work] = Counter()
     found = {id(op.call): op for op in timing.ops}
-    scale = timing.lengthened * timing.undisturbed_share(recorder)
-    if device == "cpu":
+    scale = 1.0
+    if recorder is not None:
+        scale = timing.lengthened * timing.undisturbed_share(recorder)
         recorder = timing.recording(recorder)
     on_host: list[float] = []
     incomplete: set[str] = set()
@@ -158,8 +137,7 @@ def observe(
             incomplete.add(call.phase)
             on_host.append(0.0)
             continue
-        host = scale * op.corrected(recorder)
-        host = max(host - per_launch * op.kernels, LEAST_SHARE * host)
+        host = op.host_seconds if recorder is None else scale * op.corrected(recorder)
         on_host.append(host)
         groups.setdefault(work, []).append((host if device == "cpu" else op.device_seconds, host, op.kernels))
     ops = [_observed(work, times, len(times)) for work, times in groups.items()]
@@ -170,7 +148,7 @@ def observe(
         family=family,
         name=name,
         spread=timing.spread,
-        seconds=max(timing.without_launches(per_launch), LEAST_SHARE * timing.seconds),
+        seconds=timing.seconds,
         counts=framework_counts(trace, on_host),
         ops=tuple(ops),
         gaps=_gaps(trace, timing, on_host, incomplete),
@@ -197,19 +175,17 @@ def _gaps(trace: Trace, timing: StepTiming, on_host: Sequence[float], incomplete
 
 def _observed(work: Work, times: Sequence[tuple[float, float, float]], count: int) -> OpObservation:
     """``times``: (device seconds, host seconds, kernels) of each call; empty where all ``count`` calls were missed."""
-    features = work.features
-    assert len(features) == 2 + len(feature_names(work.family))
+    observation = OpObservation(
+        work.family, work.op, work.dtype, work.features, None, 0.0, 0.0, count, effort=work.effort, loads=work.loads
+    )
     if not times:
-        return OpObservation(
-            work.family, work.op, work.dtype, features, None, 0.0, 0.0, count, effort=work.effort, loads=work.loads
-        )
+        return observation
     seconds = sorted(t[0] for t in times)
-    median = statistics.median(seconds)
-    spread = (seconds[len(seconds) * 3 // 4] - seconds[len(seconds) // 4]) / median if median > 0 else 0.0
-    host = statistics.median(t[1] for t in times)
-    # The mean, not the median, adds up to the step: equal calls in different places differ for a reason.
-    mean = statistics.fmean(seconds)
-    kernels = statistics.fmean(t[2] for t in times)
-    return OpObservation(
-        work.family, work.op, work.dtype, features, mean, host, spread, count, kernels, work.effort, work.loads
+    return replace(
+        observation,
+        # The mean, not the median, adds up to the step: equal calls in different places differ for a reason.
+        seconds=statistics.fmean(seconds),
+        host_seconds=statistics.median(t[1] for t in times),
+        spread=spread_of(seconds),
+        kernels=statistics.fmean(t[2] for t in times),
     )

@@ -45,6 +45,12 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
 
 
+def spread_of(ordered: Sequence[float]) -> float:
+    """The inter-quartile range over the median of an ascending, non-empty sequence; 0.0 where the median is 0."""
+    median = percentile(ordered, 0.5)
+    return (percentile(ordered, 0.75) - percentile(ordered, 0.25)) / median if median > 0.0 else 0.0
+
+
 def clock_resolution(clock: Clock = time.perf_counter, *, ticks: int = 5) -> float:
     """Smallest step the clock was seen to make, in seconds; ``TimerError`` if it stands still or runs backwards."""
     steps = []
@@ -122,6 +128,10 @@ class Timer:
         return self.time(calls).seconds
 
 
+def _nothing() -> None:
+    """What an idle device is waited for after."""
+
+
 def measure(
     fn: Callable[[], object],
     *,
@@ -143,7 +153,7 @@ def measure(
     timer.wait()
     visible = clock_resolution(clock)
     if synchronize is not None:
-        waiting = Timer(lambda: None, synchronize, clock)
+        waiting = Timer(_nothing, synchronize, clock)
         visible = max(visible, min(waiting.seconds() for _ in range(3)))
     loops = 1
     blocks: list[float] = []
@@ -159,7 +169,7 @@ def measure(
             blocks.clear()
             continue
         insort(blocks, elapsed / loops)
-        spread = (percentile(blocks, 0.75) - percentile(blocks, 0.25)) / percentile(blocks, 0.5)
+        spread = spread_of(blocks)
         # For normal noise the standard error of the median is 0.93 of this, so it errs on the safe side.
         known = len(blocks) >= LEAST_BLOCKS and spread / math.sqrt(len(blocks)) <= SMALL_ERROR
         if known or len(blocks) >= MOST_BLOCKS or clock() - started >= seconds:
@@ -170,12 +180,3 @@ def measure(
             "stop other programs and run placer calibrate again"
         )
     return blocks
-
-
-def run_for(fn: Callable[[], object], seconds: float, most: int, clock: Clock) -> None:
-    """Run ``fn`` for ``seconds``, at least once and at most ``most`` times."""
-    start = clock()
-    for _ in range(most):
-        fn()
-        if clock() - start >= seconds:
-            break

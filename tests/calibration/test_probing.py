@@ -1,41 +1,52 @@
-"""Probes are measured until the time is used, and the recorder is given up only where it has lost them all."""
+"""Probes are measured until the time is used, with rounds of fixed networks between them."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from placer.calibration import probing
+from placer.calibration.benchmarks.fixed import PACE, probes
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.bench import RECORDER, WAITING, Bench
-from placer.calibration.measuring.clocks import ClockWatch
 from placer.calibration.measuring.journal import KERNELS_LOST, Journal, KernelsLostError, StepObservation
 from placer.calibration.measuring.recording import KernelRecorder
 from placer.calibration.plan import Planner
-from placer.calibration.probing import MOST_LOST, Probing
+from placer.calibration.probing import MOST_LOST, ROUND_SHARE, ROUNDS, Probing
 from placer.calibration.progress import Progress
 
+KEY = ("cuda", 2)
 RATES = {"dispatch_seconds": 1e-6, "flops/float32": 1e9, "bytes_per_second": 1e9}
-SEEN = StepObservation("cuda", 2, "matmul", "p", 1e-3, 0.0, {"step": 1.0}, ())
 
 
 class Time:
+    """A clock that stands still but for what probes take: a fixed network 0.03 seconds, any other a quarter."""
+
     now = 0.0
 
     def __call__(self) -> float:
-        self.now += 0.25
         return self.now
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Journal:
-    found = Journal(tmp_path / "p.journal", {})
-    found.use_timer("cuda", 2, RECORDER)
-    return found
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    clock = Time()
+
+    def measure_whole(self: Bench, probe: Probe) -> StepObservation:
+        clock.now += 0.03
+        return StepObservation(*KEY, PACE, probe.name, 1e-3, 0.0, {"step": 1.0}, ())
+
+    monkeypatch.setattr(Bench, "measure_whole", measure_whole)
+    monkeypatch.setattr("placer.calibration.measuring.bench.check", lambda device: None)
+    monkeypatch.setattr("placer.calibration.measuring.bench.release", lambda device: None)
+    return clock
+
+
+def probing(journal: Journal, time: Time, seconds: float) -> Probing:
+    bench = Bench(*KEY, kernels=KernelRecorder(sees=True), clock=time)
+    return Probing(bench, Planner(RATES, seed=0, longest_step=0.01), journal, Progress(), seconds)
 
 
 @pytest.mark.parametrize(
@@ -51,39 +62,56 @@ def test_a_recorder_that_loses_kernels(
     seconds: float,
     timer: str,
     failures: int | None,
-    journal: Journal,
+    time: Time,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     numbers = itertools.count(1)
 
     def measure(self: Bench, probe: Probe, *, seconds: float) -> StepObservation:
+        time.now += 0.25
         if self.timer == RECORDER and lost(next(numbers)):
             self.lost += 1
             raise KernelsLostError
         self.lost = 0
-        return SEEN
+        return StepObservation(*KEY, "matmul", "p", 1e-3, 0.0, {"step": 1.0}, ())
 
-    monkeypatch.setattr("placer.calibration.measuring.bench.check", lambda device: None)
-    monkeypatch.setattr("placer.calibration.measuring.bench.release", lambda device: None)
     monkeypatch.setattr(Bench, "measure", measure)
-    bench = Bench("cuda", 2, kernels=KernelRecorder(sees=True))
-    Probing(bench, Planner(RATES, seed=0, longest_step=0.01), journal, Progress(), seconds, Time()).run()
-    assert (bench.timer, journal.timers["cuda", 2]) == (timer, timer)
+    journal = Journal(tmp_path / "p.journal", {})
+    journal.use_timer(*KEY, RECORDER)
+    run = probing(journal, time, seconds)
+    run.run()
+    assert (run.bench.timer, journal.timers[KEY]) == (timer, timer)
     assert {failure.reason for failure in journal.failures} == {KERNELS_LOST}
     assert failures is None or len(journal.failures) == failures
     again = Journal(journal.path, {})
     assert len(again.observations) == len(journal.observations) > 3
 
 
-def test_a_probe_at_a_low_clock_is_thrown_away(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    megahertz = itertools.chain([1980.0] * 12, [345.0], itertools.repeat(1980.0))
-    time = Time()
-    monkeypatch.setattr(probing.time, "perf_counter", time)
-    monkeypatch.setattr(Bench, "measure", lambda self, probe, *, seconds: SEEN)
-    watch = ClockWatch("cuda", time, lambda: {"sm_mhz": next(megahertz)})
-    bench = Bench("cuda", 2, kernels=KernelRecorder(sees=True))
-    planner = Planner(RATES, seed=0, longest_step=0.01)
-    Probing(bench, planner, journal, Progress(), math.inf, time, watch, deadline=20.0).run()
-    clocks = [line for line in journal.path.read_text().splitlines() if '"clocks"' in line]
-    assert len(clocks) == len(journal.observations) > 12
-    assert not any("345" in line for line in clocks)
+@pytest.mark.parametrize("runs", [1, 3])
+def test_fixed_networks_are_timed_at_the_start_in_the_middle_and_near_the_end(
+    runs: int, time: Time, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often the calibration is interrupted."""
+
+    def measure(self: Bench, probe: Probe, *, seconds: float) -> StepObservation:
+        time.now += 0.25
+        return StepObservation(*KEY, "matmul", "p", 1e-3, 0.0, {"step": 1.0}, ())
+
+    monkeypatch.setattr(Bench, "measure", measure)
+    for number in range(1, runs + 1):
+        run = probing(Journal(tmp_path / "p.journal", {}), time, 12.0)
+        run.deadline = 12.0 * number / runs
+        run.run()
+    steps = Journal(tmp_path / "p.journal", {}).of(*KEY)
+    assert sum(step.family == PACE for step in steps) == len(ROUNDS) * len(probes())
+    assert steps[0].family == PACE != steps[-1].family
+
+
+def test_a_round_takes_no_more_than_its_share(time: Time, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bench, "measure", lambda self, probe, *, seconds: None)
+    run = probing(Journal(tmp_path / "p.journal", {}), time, 1.0)
+    run.deadline = 0.01
+    run.run()
+    assert 0 < len(run.journal.observations) < len(probes())
+    assert time.now < ROUND_SHARE + 0.06

@@ -40,7 +40,6 @@ def test_the_recorder_shows_the_kernels_of_a_device_that_it_knows(assemble: Asse
     assert product.device_seconds == pytest.approx(3 * SPEC.kernel + 2 * 64**3 / SPEC.flops, rel=1e-3)
     backward = next(event for event in run.events if event.name == "MmBackward0")
     assert backward.kernels == 6
-    assert (run.launches > 10, run.lost) == (True, 0)
     assert try_recorder("sim").sees
 
 
@@ -52,5 +51,4 @@ def test_kernels_given_away_at_the_head_of_a_session_are_those_that_are_lost(
     x.neg_()
     for _ in range(2 * recording.GIVEN_AWAY):
         runs = session(x.neg_)
-        assert [run.lost for run in runs] == [0, 0]
-        assert [run.launches for run in runs] == [1, 1]
+        assert [[event.kernels for event in run.events if event.name == "aten::neg_"] for run in runs] == [[1], [1]]

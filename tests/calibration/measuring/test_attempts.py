@@ -57,7 +57,7 @@ def bench() -> Bench:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recording, "COST_ROUNDS", 1)
         found = Bench("cpu", torch.get_num_threads())
-        assert found.recorder.per_step >= 0.0
+        assert found.recorder is not None
         return found
 
 

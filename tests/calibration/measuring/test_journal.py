@@ -40,7 +40,7 @@ def test_everything_comes_back(path: Path) -> None:
     first.starting("cpu", 2, "matmul", "a")
     first.add(observation("a"), 0.25)
     first.use_timer("cuda", 2, "recorder")
-    first.add(observation("b", "cuda"), 1.0, {"sm_mhz": 1980.0})
+    first.add(observation("b", "cuda"), 1.0)
     first.use_timer("cuda", 2, "recorder")
     first.add_broken("cuda", "RuntimeError: an illegal memory access was encountered")
     again = Journal(path, HERE)
