@@ -5,27 +5,16 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator
-from functools import cache
 
-import torch
-from torch import nn
-
-from placer.pricing import Z90, framework_counts, framework_seconds
+from placer.pricing import Z90
 from placer.profile import Device, Profile
-from placer.tracing import Trace, trace
 from placer.units import format_bytes, format_seconds, three_digits
-from placer.workload import make_workload
 
 _WIDTH, _INDENT = 80, 17
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
 #: Relative error above which a certainty is shown as a factor.
 LARGE_ERROR = 0.5
-#: Layers of the network whose training step shows what the framework adds.
-LAYERS = 10
-#: What the framework does once in a training step, whatever the network: names of its counts.
-_ONCE = ("step", "training_step", "update")
-
 Row = tuple[str, str]
 
 
@@ -79,33 +68,8 @@ def _sheet(fit: Device) -> Iterator[Row]:
             yield "copies", ", ".join(filter(None, copies))
     else:
         yield "smallest op", format_seconds(rates["dispatch_seconds"])
-    once, per_op = training_step(fit)
-    added = [format_seconds(once)] if once else []
-    added += [f"{format_seconds(per_op)} per op"] if per_op else []
-    if added:
-        yield "training step", f"PyTorch adds {' and '.join(added)} ({LAYERS} layers, Adam)"
     if "base" in fit.interval and not _from_catalog(fit):
         yield "certainty", _certainty(fit)
-
-
-def training_step(fit: Device) -> tuple[float, float]:
-    """What the framework adds to a small training step: seconds in all steps, and beyond these seconds per op.
-
-    The step is that of ``LAYERS`` linear layers with activations. Its ops are taken to keep the host as long as the
-    smallest op does. The second number is the mean of all ops, those of the backward pass and of Adam included.
-    """
-    step = _small_step()
-    each = fit.rates.get("issue_seconds", fit.rates.get("dispatch_seconds", 0.0))
-    counts = framework_counts(step, [each] * len(step.calls))
-    once = sum(fit.framework.get(name, 0.0) for name in _ONCE)
-    return once, (framework_seconds(counts, fit.framework) - once) / len(step.calls)
-
-
-@cache
-def _small_step() -> Trace:
-    with torch.device("meta"):
-        layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(32, 32), nn.ReLU())]
-    return trace(make_workload(nn.Sequential(*layers), (1, 32), mode="train", optimizer="adam"))
 
 
 def _arithmetic(fit: Device) -> str:

@@ -91,14 +91,12 @@ def host_pace(observations: Sequence[StepObservation], fit: Device, framework: M
     shown = next((some for some in (fixed, generated, list(beyond.values())) if len(some) >= LEAST_SHOWING), [])
     if not shown:
         return Pace()
-    networks = [statistics.median(rounds) for rounds in shown]
-    pace = statistics.median(networks)
-    put_down = math.copysign(min(abs(pace), PUT_DOWN_TO_MOMENT), pace)
-    factor = math.exp(pace - put_down)
+    networks = np.array([statistics.median(rounds) for rounds in shown])
+    pace = float(np.median(networks))
+    factor = math.exp(pace - math.copysign(min(abs(pace), PUT_DOWN_TO_MOMENT), pace))
     if shown is not fixed:
         return Pace(factor)
-    errors = np.abs(np.array(networks) - pace)
-    return Pace(factor, _between_rounds(fixed), least_base(errors, np.zeros(len(errors))))
+    return Pace(factor, _between_rounds(fixed), least_base(np.abs(networks - pace), np.zeros(len(networks))))
 
 
 def _beyond_costs(

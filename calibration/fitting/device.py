@@ -10,12 +10,11 @@ import numpy as np
 
 from placer.calibration.fitting.adapt import OTHER_CLASS, adapt
 from placer.calibration.fitting.framework import fit_framework
-from placer.calibration.fitting.interval import at_another_hour, fit_interval, log_ratios, predict_step
-from placer.calibration.fitting.moments import Moments, at_middle, moments_of
-from placer.calibration.fitting.nearest import Comparison, Expectation, compare
+from placer.calibration.fitting.interval import fit_interval, log_ratios, predict_step
+from placer.calibration.fitting.nearest import Comparison, Expectation, Moments, compare, moments_of, shortened
 from placer.calibration.fitting.samples import ops_by_family
 from placer.calibration.measuring.journal import StepObservation
-from placer.pricing import LONG_STEPS, CostModel, cpu_edition
+from placer.pricing import LONG_STEPS, CostModel, cpu_edition, long_share
 from placer.profile import Device
 
 #: One step in this many is kept from the first fit, to see how far predictions of unseen steps are off.
@@ -39,37 +38,31 @@ def fit_device(
     the middle of the moments; what they differ by is part of the interval, and its ``moment`` on its own.
     """
     rates = {**rates, **(limits(expected.fit) if expected.same_class else memory_rate(rates, expected.fit.rates))}
-    empty = Device(
-        "cpu",
-        threads,
-        rates,
-        families=expected.fit.families,
-        framework={},
-        interval={},
-        reference=expected.name,
-        edition=cpu_edition(),
-    )
+    empty = Device("cpu", threads, rates, expected.fit.families, {}, {}, reference=expected.name, edition=cpu_edition())
     # What a step is expected to take, a machine of the same class knows; else a first fit does, as far as it can.
     first = None
     model = CostModel(expected.fit)
     if not expected.same_class:
         first = _fit_once(split(observations)[1], empty, expected, Moments())
         model = CostModel(first[0])
-
-    def predict(step: StepObservation) -> float:
-        return predict_step(step, model)[0]
-
-    moments = moments_of(observations, predict, step_seconds)
-    steady = at_middle(observations, predict, moments)
+    moments = _moments(observations, model, step_seconds)
+    steady = list(observations)
+    if moments.long_steps > 0.0:  # as if no other program had taken turns with them
+        waited = [moments.long_steps * long_share(predict_step(step, model)[0]) for step in observations]
+        steady = [shortened(step, math.exp(-long)) for step, long in zip(observations, waited, strict=True)]
     held, rest = split(steady)
     if first is None or moments.long_steps > 0.0:
         first = _fit_once(rest, empty, expected, moments)
     fit, comparison = first
-    interval = at_another_hour(fit_interval(held, fit, (expected, comparison), moments.spread))
+    interval = fit_interval(held, fit, expected, comparison, moments.spread)
     found, _ = _fit_once(steady, empty, expected, moments)
     if moments.long_steps > 0.0:
         found = replace(found, rates={**rates, LONG_STEPS: math.exp(moments.long_steps)})
     return replace(found, interval={**interval, "moment": moments.spread})
+
+
+def _moments(observations: Sequence[StepObservation], model: CostModel, step_seconds: float) -> Moments:
+    return moments_of(observations, [predict_step(step, model)[0] for step in observations], step_seconds)
 
 
 def limits(fit: Device) -> dict[str, float]:
@@ -100,11 +93,11 @@ def of_nearest_pace(
 ) -> Expectation:
     """Of machines of one class, some of them contended while they were measured, the one nearest to these steps."""
 
-    def apart(candidate: Expectation) -> float:
-        model = CostModel(candidate.fit)
-        return abs(moments_of(observations, lambda step: predict_step(step, model)[0], step_seconds).pace or 0.0)
-
-    return min(candidates, key=apart) if len(candidates) > 1 else candidates[0]
+    if len(candidates) == 1:
+        return candidates[0]
+    moments = [_moments(observations, CostModel(candidate.fit), step_seconds) for candidate in candidates]
+    paces = [abs(each.pace or 0.0) for each in moments]
+    return candidates[paces.index(min(paces))]
 
 
 def _fit_once(
@@ -115,7 +108,7 @@ def _fit_once(
     comparison = compare(ops, expected, len(observations), moments)
     prior, pace = comparison.prior, comparison.pace
     fit = replace(empty, families=adapt(empty, measured, pace, comparison.believed, prior))
-    fit = replace(fit, framework=fit_framework(observations, fit, (expected, comparison)))
+    fit = replace(fit, framework=fit_framework(observations, fit, expected, comparison))
     return (fit, comparison) if prior != OTHER_CLASS else (_at_pace_of_steps(fit, observations), comparison)
 
 

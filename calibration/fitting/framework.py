@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,54 +30,42 @@ ROUNDS, FAR_OFF, NEAR = 3, 3.0, 0.02
 
 
 def fit_framework(
-    observations: Sequence[StepObservation], fit: Device, transfer_from: tuple[Expectation, Comparison] | None
+    observations: Sequence[StepObservation], fit: Device, expected: Expectation, comparison: Comparison
 ) -> dict[str, float]:
     """Seconds per forward op, autograd node, module call, ...: what a step on the CPU takes beyond its ops.
 
     ``fit`` prices the ops. Coefficients that the steps hardly tell apart are held near those of another machine
-    (``transfer_from``), at this one's speed. Empty where there are too few phases for so many numbers, and no other
-    machine that holds them.
+    (``expected``), at this one's speed. Empty where there are too few phases for so many numbers, and the other machine
+    holds none.
     """
     model = CostModel(fit)
-    elsewhere = transfer_from[0].fit.framework if transfer_from is not None else {}
-    names = counts_to_fit(observations, elsewhere)
+    elsewhere = expected.fit.framework
+    counted = {name for step in observations for name, count in step.counts.items() if count}
+    names = [name for name in LEARNT if name in counted or name in elsewhere]
     rows, targets, weights = [], [], []
     for step in observations:
         trust = 1.0 if step.family == "network" else BLOCK_TRUST
-        for counted, missing in _beyond_ops(step, model):
-            row = [step.counts.get(name, 0.0) if name in counted else 0.0 for name in names]
+        for of_phase, missing in _beyond_ops(step, model):
+            row = [step.counts.get(name, 0.0) if name in of_phase else 0.0 for name in names]
             if any(row):
                 rows.append(row)
                 targets.append(missing)
-                weights.append(trust * step_weight(step))
+                # Errors count relative to their step, less where its repetitions spread.
+                weights.append(trust * (1.0 / step.seconds / math.hypot(1.0, step.spread / STEADY)))
     if not rows or (not elsewhere and len(rows) < 2 * len(names)):
         return {}
     counts, seconds, weigh = np.array(rows), np.array(targets), np.array(weights)
-    there, spread = np.zeros(len(names)), OTHER_CLASS_SPREAD
-    if transfer_from is not None:
-        expected, overall = transfer_from
-        seconds *= math.exp(overall.believed - overall.pace)  # at the pace that the ops are priced at
-        there = np.array([elsewhere.get(name, 0.0) for name in names])
-        if expected.same_class:
-            # What took no time on a machine of this class, measured at length, takes none here.
-            counts *= there > 0.0
-            there *= math.exp(overall.believed)
-            spread = SAME_CLASS_SPREAD
-        else:
-            dispatch = fit.rates["dispatch_seconds"] / expected.fit.rates["dispatch_seconds"]
-            there *= measured_pace(counts @ there, seconds, weigh) or dispatch
+    seconds *= math.exp(comparison.believed - comparison.pace)  # at the pace that the ops are priced at
+    there = np.array([elsewhere.get(name, 0.0) for name in names])
+    if expected.same_class:
+        # What took no time on a machine of this class, measured at length, takes none here.
+        counts *= there > 0.0
+        there *= math.exp(comparison.believed)
+    else:
+        dispatch = fit.rates["dispatch_seconds"] / expected.fit.rates["dispatch_seconds"]
+        there *= measured_pace(counts @ there, seconds, weigh) or dispatch
+    spread = SAME_CLASS_SPREAD if expected.same_class else OTHER_CLASS_SPREAD
     return dict(zip(names, positive_costs(counts, seconds, weigh, there, spread).tolist(), strict=True))
-
-
-def counts_to_fit(observations: Iterable[StepObservation], elsewhere: Mapping[str, float]) -> list[str]:
-    """The counts that are not zero in some step, or have a cost ``elsewhere``: the others cannot be fitted."""
-    counted = {name for step in observations for name, count in step.counts.items() if count}
-    return [name for name in LEARNT if name in counted or name in elsewhere]
-
-
-def step_weight(step: StepObservation) -> float:
-    """The weight of an error in seconds: errors count relative to their step, less where its repetitions spread."""
-    return 1.0 / step.seconds / math.hypot(1.0, step.spread / STEADY)
 
 
 def measured_pace(elsewhere: Array, seconds: Array, weights: Array) -> float | None:

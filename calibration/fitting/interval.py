@@ -42,51 +42,45 @@ def log_ratios(observations: Sequence[StepObservation], fit: Device) -> list[flo
 
 
 def fit_interval(
-    held: Sequence[StepObservation],
-    fit: Device,
-    transfer_from: tuple[Expectation, Comparison] | None,
-    spread: float = 0.0,
+    held: Sequence[StepObservation], fit: Device, expected: Expectation, comparison: Comparison, spread: float
 ) -> dict[str, float]:
     """Constants such that nine held-out steps in ten lie within Z90 * hypot(base, ops * sigma) of their prediction.
 
-    Networks alone count where there are enough of them, since people ask for networks; blocks show how far a single op
-    can be off. ``held_out`` is the error itself that nine in ten stayed below, in log(seconds): for people to read.
-    Where a machine of the same class knows these, what this one's moments differ by (``spread``) is added, and they
-    change as far as the errors here are believed.
+    They are of steps that run at another hour than the calibration. Networks alone count where there are enough of
+    them, since people ask for networks; blocks show how far a single op can be off. ``held_out`` is the error itself
+    that nine in ten stayed below, in log(seconds): for people to read. Where a machine of the same class (``expected``)
+    knows these, what this one's moments differ by (``spread``) is added, and they change as far as the errors here are
+    believed.
     """
-    networks = [step for step in held if step.family == "network"]
-    same_class: dict[str, float] = {}
-    if transfer_from is not None and transfer_from[1].same_class:
-        expected, overall = transfer_from
-        same_class = dict(expected.fit.interval)
-        # At another pace than the other machine's, every family has one of its own.
-        added = math.hypot(FAMILY_PER_PACE * overall.believed, spread)
-        same_class["base"] = math.hypot(same_class["base"], added)
-        if "held_out" in same_class:
-            same_class["held_out"] = math.hypot(same_class["held_out"], Z90 * added)
-        least, judged = 1, networks
-    else:
-        least, judged = LEAST_JUDGED, networks if len(networks) >= ENOUGH_NETWORKS else list(held)
+    judged = [step for step in held if step.family == "network"]
+    if not comparison.same_class and len(judged) < ENOUGH_NETWORKS:
+        judged = list(held)
     model = CostModel(fit)
     predicted = [(step.seconds, *predict_step(step, model)) for step in judged]
     found = np.array([(abs(math.log(seconds / p)), sigma) for seconds, p, sigma in predicted if p > 0.0])
-    if len(found) < least:
-        return same_class or dict(UNKNOWN)
-    errors, sigmas = found.T
-    if same_class:
-        factor = _widening(same_class["base"], same_class["ops"], errors, sigmas)
-        widened = {name: constant * factor for name, constant in same_class.items()}
-        return {**widened, "ops": min(widened["ops"], 1.0)}
-    base, ops = _likeliest(errors, sigmas)
-    return {"base": base, "ops": ops, "held_out": float(np.quantile(errors, 0.9))}
+    errors, sigmas = found.T if len(found) else (np.empty(0), np.empty(0))
+    if comparison.same_class:
+        # At another pace than the other machine's, every family has one of its own.
+        added = math.hypot(FAMILY_PER_PACE * comparison.believed, spread)
+        interval = wider(expected.fit.interval, added)
+        if len(errors):
+            factor = _widening(interval["base"], interval["ops"], errors, sigmas)
+            interval = {name: constant * factor for name, constant in interval.items()}
+            interval["ops"] = min(interval["ops"], 1.0)
+    elif len(errors) < LEAST_JUDGED:
+        interval = dict(UNKNOWN)
+    else:
+        base, ops = _likeliest(errors, sigmas)
+        interval = {"base": base, "ops": ops, "held_out": float(np.quantile(errors, 0.9))}
+    return wider(interval, ANOTHER_HOUR)
 
 
-def at_another_hour(interval: Mapping[str, float]) -> dict[str, float]:
-    """The constants of steps that run at another time than the calibration."""
-    wider = dict(interval, base=math.hypot(interval["base"], ANOTHER_HOUR))
+def wider(interval: Mapping[str, float], added: float) -> dict[str, float]:
+    """The constants of steps whose log(seconds) have so much more standard deviation."""
+    found = dict(interval, base=math.hypot(interval["base"], added))
     if "held_out" in interval:
-        wider["held_out"] = math.hypot(interval["held_out"], Z90 * ANOTHER_HOUR)
-    return wider
+        found["held_out"] = math.hypot(interval["held_out"], Z90 * added)
+    return found
 
 
 def _likeliest(errors: Array, sigmas: Array) -> tuple[float, float]:

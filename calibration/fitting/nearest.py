@@ -1,10 +1,16 @@
-"""What is expected of a machine by one that was measured at length, and how the two differ over all."""
+"""What is expected of a machine by one that was measured at length, and how the two differ over all.
+
+A machine with neighbours is faster at one moment than at another, which lengthens all ops of a step alike. Each whole
+step beside what is expected of it tells the pace of its moment, give or take the error of its price. The middle of
+these paces is learnt, and how far one second's differs from another's is part of the interval: no prediction can be
+closer than that.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,29 +18,23 @@ from numpy.typing import NDArray
 
 from placer import profile
 from placer.calibration.fitting.adapt import NORMAL, OTHER_CLASS, SAME_CLASS, Prior
-from placer.calibration.fitting.moments import Moments
-from placer.calibration.measuring.journal import OpObservation
-from placer.pricing import CostModel, Work
+from placer.calibration.measuring.journal import OpObservation, StepObservation
+from placer.pricing import CostModel, long_share
 from placer.profile import SAME_CLASS_WITHIN, Device, Profile, dissimilarity
 
 Array = NDArray[np.float64]
 
 
+@dataclass(frozen=True)
 class Expectation:
-    """What another machine's fit expects of ops."""
+    """What another machine's fit says of this one, and what its profile is called.
 
-    def __init__(self, fit: Device, *, same_class: bool = False, name: str = "") -> None:
-        """``same_class``: the other machine is of this one's class, and its times are expected to be those of this one.
-        ``name`` is what its profile is called.
-        """
-        self.fit = fit
-        self.same_class = same_class
-        self.name = name
-        self._model = CostModel(fit)
+    ``same_class``: the other machine is of this one's class, and its times are expected to be those of this one.
+    """
 
-    def log_seconds(self, works: Sequence[Work]) -> Array:
-        """Logs of what the ops would take there."""
-        return np.asarray(np.log(self._model.price_works(works)[0]), dtype=np.float64)
+    fit: Device
+    same_class: bool = False
+    name: str = ""
 
 
 def shipped_references() -> tuple[Profile, ...]:
@@ -56,9 +56,73 @@ def expectations(
     nearest = [found for found, off in zip(newest_first, unlike, strict=True) if off == min(unlike)]
     same_class = bool(unlike) and min(unlike) < SAME_CLASS_WITHIN
     return [
-        Expectation(found.fit(device, threads), same_class=same_class, name=found.name)
+        Expectation(found.fit(device, threads), same_class, found.name)
         for found in (nearest if same_class else nearest[:1])
     ]
+
+
+#: A pace of a moment is off by no more than this (a logarithm): what is, was disturbed.
+MOST = 1.5
+#: Fewer steps, or seconds, show nothing of moments.
+LEAST = 12
+#: The least logarithm of the factor on long steps that counts: a minute's steps tell it to 0.04 or 0.08.
+LEAST_LONG = 0.15
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What all that is timed in one step shares. All but ``seconds`` are logarithms.
+
+    ``pace``: the middle of what steps took over what was expected; None where it is not known. ``long_steps``: the
+    factor by which other programs lengthen steps that are longer than their turns. ``spread``: the standard deviation
+    of the pace of one second, of which so many ``seconds`` were seen.
+    """
+
+    pace: float | None = None
+    long_steps: float = 0.0
+    spread: float = 0.0
+    seconds: float = 1.0
+
+
+def moments_of(observations: Sequence[StepObservation], expected: Sequence[float], seconds_per_step: float) -> Moments:
+    """The moments of steps that were timed in this order, beside the seconds that are ``expected`` of each."""
+    off = np.log(np.maximum([step.seconds for step in observations], 1e-9) / np.array(expected))
+    if len(off) < LEAST:
+        return Moments()
+    shares = np.array([long_share(seconds) for seconds in expected])
+    long_steps = slope(shares, off)
+    long_steps = long_steps if long_steps >= LEAST_LONG else 0.0
+    off -= long_steps * shares
+    pace = float(np.median(off))
+    off = np.clip(off - pace, -MOST, MOST)
+    size = max(round(1.0 / seconds_per_step), 2)
+    seconds = [off[start : start + size] for start in range(0, len(off) - size + 1, size)]
+    spread = 0.0
+    if len(seconds) >= LEAST:
+        between = np.var([np.mean(one) for one in seconds], ddof=1)
+        within = np.mean([np.var(one, ddof=1) for one in seconds])
+        spread = math.sqrt(max(between - within / size, 0.0))
+    return Moments(pace, long_steps, spread, max(len(off) * seconds_per_step, 1.0))
+
+
+def slope(shares: Array, off: Array) -> float:
+    """How much more ``off`` is where the share is 1 than where it is 0: the line of least absolute deviations.
+
+    Not below 0.0, and not above ``MOST``.
+    """
+    slopes = np.linspace(0.0, MOST, 151)
+    rest = off[:, None] - shares[:, None] * slopes[None, :]
+    return float(slopes[np.abs(rest - np.median(rest, axis=0)).sum(axis=0).argmin()])
+
+
+def shortened(step: StepObservation, factor: float) -> StepObservation:
+    """A step, and all in it, ``factor`` times as long."""
+    ops = tuple(
+        replace(op, seconds=None if op.seconds is None else factor * op.seconds, host_seconds=factor * op.host_seconds)
+        for op in step.ops
+    )
+    gaps = {phase: factor * seconds for phase, seconds in step.gaps.items()}
+    return replace(step, seconds=factor * step.seconds, ops=ops, gaps=gaps)
 
 
 #: Standard deviation of the log of the families' own paces, per log of the pace: other programs slow views down half as
@@ -107,8 +171,8 @@ def compare(ops: Sequence[OpObservation], expected: Expectation, steps: int, mom
     known = [op for op in ops if op.family in expected.fit.families]
     if not known:
         return Comparison(0.0, 0.0, SAME_CLASS if expected.same_class else OTHER_CLASS)
-    seconds = np.array([op.seconds for op in known])
-    ratios = np.log(seconds) - expected.log_seconds([op.work() for op in known])
+    seconds, _, _ = CostModel(expected.fit).price_works([op.work() for op in known])
+    ratios = np.log([op.seconds or 0.0 for op in known]) - np.log(seconds)
     pace = float(np.median(ratios))
     if not expected.same_class or abs(pace) > FAR_OFF or _unlike([op.family for op in known], ratios - pace):
         return Comparison(pace, pace, OTHER_CLASS)

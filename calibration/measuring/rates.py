@@ -187,7 +187,7 @@ def _convolved(like: Tensor, channels: int = 8) -> Tensor:
 
 
 def _added_product(square: Tensor) -> Tensor:
-    return torch.addmm(square[0], square, square)
+    return torch.addmm(square.new_ones(8), square, square)
 
 
 #: Functions of a matrix whose libraries are loaded when an op first needs them, by the name of their rate

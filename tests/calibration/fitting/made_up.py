@@ -14,7 +14,6 @@ from placer import profile
 from placer.calibration.fitting.nearest import Expectation
 from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.pricing import CostModel, Work
-from placer.pricing.framework import BACKWARD, FORWARD
 from placer.profile import Device
 
 RATES = {"dispatch_seconds": 1e-6, "flops/float32": 5e10, "bytes_per_second": 1e10}
@@ -93,41 +92,6 @@ def steps(count: int, seed: int, *, costs: Mapping[str, float] = FRAMEWORK) -> l
 
 def op_seconds(ops: Sequence[OpObservation]) -> float:
     return sum((op.seconds or 0.0) * op.count for op in ops)
-
-
-def in_phases(count: int, costs: dict[str, float], *, apart: bool) -> list[StepObservation]:
-    """Networks in which functions and nodes grow with the depth, timed as a whole or phase by phase."""
-    random = np.random.default_rng(7)
-    found = []
-    for i in range(count):
-        depth = float(random.integers(1, 40))
-        counts = {
-            "step": 1.0,
-            "training_step": 1.0,
-            "python_call": 5 * depth + random.integers(0, 2),
-            "autograd_node": 2 * depth + 1,
-        }
-        spent = {
-            phase: sum(costs.get(name, 0.0) * counts.get(name, 0.0) for name in names) * math.exp(random.normal(0, 0.1))
-            for phase, names in (("forward", FORWARD), ("backward", BACKWARD))
-        }
-        work = made_up_work(random)
-        prices, _, _ = CostModel(device()).price_works([work])
-        ops = observed([work], prices, random)
-        found.append(
-            StepObservation(
-                "cpu",
-                2,
-                "network",
-                f"step {i}",
-                sum(spent.values()) + op_seconds(ops),
-                0.02,
-                counts,
-                tuple(ops),
-                gaps=spent if apart else {},
-            )
-        )
-    return found
 
 
 def slower(steps_of: Sequence[StepObservation], **factors: float) -> list[StepObservation]:

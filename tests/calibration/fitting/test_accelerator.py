@@ -12,11 +12,9 @@ from placer.calibration.benchmarks.fixed import PACE
 from placer.calibration.fitting.accelerator import (
     LEAST_SHOWING,
     MOMENT,
-    OF_STEP,
     PUT_DOWN_TO_MOMENT,
     contradictions,
     fit_accelerator,
-    kernel_counts,
     with_copies,
 )
 from placer.calibration.measuring.journal import OpObservation, StepObservation
@@ -63,10 +61,6 @@ def test_steps_that_wait_for_the_host_tell_its_pace_but_for_what_is_the_moments(
         assert found[name] == pytest.approx(told * HOST[name], rel=0.05)
 
 
-def test_a_pace_near_the_usual_one_is_the_usual_one() -> None:
-    assert fitted(host_bound(60, 5, 1.05)).framework["host"] == pytest.approx(HOST["host"])
-
-
 def test_steps_that_wait_for_the_device_and_few_steps_tell_no_pace() -> None:
     waiting = [
         replace(step, ops=tuple(replace(op, seconds=0.9 * step.seconds) for op in step.ops))
@@ -86,25 +80,6 @@ def test_fixed_networks_tell_the_pace_and_their_rounds_how_it_changes() -> None:
     assert steady.interval["host"] == pytest.approx(MOMENT, rel=0.01)
     changes = math.hypot(MOMENT, np.std([math.log(1.8), math.log(2.0), math.log(2.5)], ddof=1))
     assert found.interval["host"] == pytest.approx(changes, rel=0.1)
-
-
-def test_fixed_networks_that_differ_from_the_costs_widen_the_interval() -> None:
-    paces = np.exp(np.random.default_rng(1).normal(0.0, 0.8, 20)).tolist()
-    apart = [host_bound(20, 7, pace, family=PACE)[i] for i, pace in enumerate(paces)]
-    assert fitted(host_bound(20, 7, 1.0, family=PACE)).interval["base"] == OF_STEP
-    assert fitted(apart).interval["base"] > 2 * OF_STEP
-
-
-def ran(op: str, kernels: float) -> StepObservation:
-    """A step of one op."""
-    features = (0.0,) * (2 + len(feature_names("indexing")))
-    one = OpObservation("indexing", op, "float32", features, 1e-6, 5e-6, 0.0, 1, kernels)
-    return StepObservation("made-up", 2, "indexing", op, 1e-4, 0.0, {}, (one,))
-
-
-def test_the_kernels_of_an_op_are_those_of_most_of_its_calls() -> None:
-    counted = [ran("aten::gather", kernels) for kernels in (2.0, 0.0, 2.0, 3.0)]
-    assert kernel_counts([*counted, ran("aten::take", 0.0)]) == {"kernels/aten::gather": 2.0}
 
 
 def test_copies_of_a_warm_buffer_are_brought_to_those_of_a_step() -> None:

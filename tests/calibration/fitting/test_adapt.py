@@ -11,7 +11,7 @@ import pytest
 from priced import elementwise, product
 
 from placer.calibration.fitting.adapt import LEAST_POINTS, OTHER_CLASS, SAME_CLASS, Prior, adapt
-from placer.calibration.fitting.samples import TIMING_ERROR, MeasuredOp
+from placer.calibration.fitting.samples import MeasuredOp
 from placer.pricing import CostModel, Work, cpu_network
 from placer.profile import Device
 
@@ -109,16 +109,6 @@ def test_numbers_are_found_again() -> None:
 
 
 @PRIORS
-def test_the_pace_is_believed_in_part(prior: Prior) -> None:
-    pace = math.log(1.3)
-    ops = measured([*loops(200), *products(200)], device(), factor=1.3)
-    for believed in (pace, 0.4 * pace, 0.0):
-        found = adapted(ops, pace=pace, believed=believed, prior=prior)
-        for works in (loops(50, seed=2), products(50, 2)):
-            assert moved(found, works) == pytest.approx(believed, abs=0.02)
-
-
-@PRIORS
 def test_a_family_without_samples_moves_by_the_believed_pace_alone(prior: Prior) -> None:
     found = adapted(measured(loops(100), device(), factor=1.5), pace=0.4, believed=0.3, prior=prior)
     known, family = device().families["matmul"], found.families["matmul"]
@@ -137,27 +127,6 @@ def test_disturbed_samples_are_left_out() -> None:
     assert disturbed == pytest.approx(alone, abs=0.03)
 
 
-def test_samples_that_recording_blurs_count_less() -> None:
-    """Half of them take a third longer, and are known to a factor of two only."""
-    ops = measured(loops(200), device())["elementwise"]
-    longer = [times(one, 1.35) for one in ops[::2]]
-    blurred = [replace(one, spread=1.0) for one in longer]
-    believed, doubted = (
-        moved(adapted({"elementwise": [*ops[1::2], *some]}), loops(50, seed=2)) for some in (longer, blurred)
-    )
-    assert believed == pytest.approx(0.15, abs=0.05)
-    assert abs(doubted) < 0.05
-
-
-@PRIORS
-def test_what_recording_misplaces_moves_no_price(prior: Prior) -> None:
-    """Ops that are hardly longer than that seem long as often as short."""
-    short = loops(400, most=1000)
-    assert max(CostModel(device()).price_works(short)[0]) < 3 * TIMING_ERROR
-    found = adapted(measured(short, device(), noise=0.6), prior=prior)
-    assert moved(found, loops(50, seed=2, most=1000)) == pytest.approx(0.0, abs=0.08)
-
-
 @PRIORS
 def test_fewer_samples_leave_more_doubt(prior: Prior) -> None:
     known = device().families["matmul"].sigma
@@ -166,19 +135,6 @@ def test_fewer_samples_leave_more_doubt(prior: Prior) -> None:
     )
     assert few > some > many > known
     assert adapted({}, prior=prior).families["matmul"].sigma > many
-
-
-@PRIORS
-def test_too_few_ops_teach_nothing(prior: Prior) -> None:
-    nothing = adapted({}, believed=0.1, prior=prior).families
-    few = measured(loops(LEAST_POINTS - 1), device(), factor=3.0)
-    assert adapted(few, believed=0.1, prior=prior).families == nothing
-    enough = measured(loops(LEAST_POINTS), device(), factor=3.0)
-    assert adapted(enough, believed=0.1, prior=prior).families != nothing
-
-
-def test_ops_that_no_network_knows_teach_nothing() -> None:
-    assert adapted(measured(loops(100, "made_up::op"), device(), factor=3.0)).families == adapted({}).families
 
 
 def test_an_accelerator_is_found_beside_what_its_rates_allow() -> None:

@@ -10,14 +10,11 @@ import pytest
 from placer import profile
 from placer.calibration.fitting import expectations, of_nearest_pace, shipped_references
 from placer.calibration.fitting.adapt import OTHER_CLASS, SAME_CLASS
-from placer.calibration.fitting.moments import Moments
-from placer.calibration.fitting.nearest import Comparison, Expectation, compare, lasting
+from placer.calibration.fitting.nearest import Comparison, Expectation, Moments, compare
 from placer.pricing import FAMILIES, is_current
 from placer.profile import Device, Profile, store
 
 from .made_up import UNLIKE, alike, device, slower, steps
-
-# --- which shipped profile a calibration builds on ----------------------------------------------------------------
 
 MACHINE = {"cpu": "Some CPU", "cores": 2, "torch": "2.13.0+cpu"}
 
@@ -60,13 +57,6 @@ def test_the_most_similar_machine_is_taken(folder: Path, real: Profile) -> None:
     assert expected(cpu_instructions="AVX512", cpu_version="family 26 model 2") == ("with-AVX512", False)
 
 
-def test_of_machines_that_are_equally_unlike_the_newest_is_taken(folder: Path, real: Profile) -> None:
-    facts = {**MACHINE, "cpu": "Another CPU", "cores": 64}
-    profile.save(replace(real, fingerprint=facts, created="2030-01-01T00:00:00+00:00"), folder / "newer.json")
-    (found,) = expectations(shipped_references(), "cpu", 2, {**facts, "cores": 48})
-    assert (found.name, found.same_class) == ("newer", False)
-
-
 def test_of_ones_own_class_all_are_known(folder: Path) -> None:
     profile.save(profile.load("alike"), folder / "alike-busy.json")
     assert [found.name for found in expectations(shipped_references(), "cpu", 2, MACHINE)] == ["alike", "alike-busy"]
@@ -99,9 +89,6 @@ def test_what_is_shipped_is_of_todays_networks_and_was_learnt_from_no_other(name
     assert not found.samples
 
 
-# --- two machines compared over all ops ---------------------------------------------------------------------------
-
-
 def seen(factor: float, *, count: int = 400, moments: Moments | None = None, **own: float) -> Comparison:
     """A machine of the device's class that takes ``factor`` times as long, seen in so many steps."""
     observed = slower(steps(60, 7), **{"matmul": factor, "elementwise": factor, **own})
@@ -125,14 +112,6 @@ def test_the_further_off_a_minute_is_the_more_of_it_lasts() -> None:
     assert far.prior._replace(family=0.0) == SAME_CLASS._replace(family=0.0)
 
 
-def test_of_a_restless_machine_a_minute_says_less_the_shorter_it_is() -> None:
-    pace = 0.1
-    long, short = (lasting(pace, 400, Moments(spread=0.3, seconds=seconds)) for seconds in (600.0, 2.0))
-    assert 0.0 < short < long < 1.0
-    assert lasting(pace, 400, Moments()) < long  # machines that are restless differ more for good, too
-    assert 0.0 <= lasting(0.0, 400, Moments()) < 1.0
-
-
 def test_a_machine_far_off_or_whose_families_go_their_own_ways_is_of_another_class() -> None:
     for factor, own in ((0.3, {}), (2.4, {}), (1e6, {}), (1.6, {"elementwise": 1.0})):
         found = seen(factor, **own)
@@ -144,10 +123,3 @@ def test_a_machine_of_another_class_is_compared_by_its_ops_and_the_pace_lasts() 
     found = compare(ops, Expectation(device(), name=UNLIKE), 400, Moments(pace=0.5))
     assert (found.prior, found.same_class) == (OTHER_CLASS, False)
     assert found.believed == found.pace == pytest.approx(0.095, abs=0.01)
-
-
-@pytest.mark.parametrize("same_class", [False, True])
-def test_ops_that_the_other_machine_does_not_know_tell_nothing(same_class: bool) -> None:
-    ops = [op for step in steps(20, 7) for op in step.ops]
-    other = Expectation(replace(device(), families={}), same_class=same_class)
-    assert compare(ops, other, 400, Moments()) == Comparison(0.0, 0.0, SAME_CLASS if same_class else OTHER_CLASS)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from priced import elementwise
 
-from placer.calibration.fitting.samples import ops_by_family, samples, spread_out
+from placer.calibration.fitting.samples import ops_by_family, samples
 from placer.calibration.measuring.journal import OpObservation, StepObservation
 
 
@@ -34,24 +34,6 @@ def test_a_profile_keeps_so_many_of_each_family_at_the_most_and_all_of_their_cor
     for sample in kept:
         assert (sample.device, sample.threads, sample.host_seconds, sample.count) == ("cpu", 2, 0.0, 1)
         assert sample.seconds == pytest.approx(1e-6 * sample.features[0])
-
-
-def test_few_samples_are_all_kept_and_what_was_not_timed_is_none() -> None:
-    untimed = replace(added(5e5), seconds=None)
-    kept = samples([step(added(1e3), added(1e4), untimed)], most=16)
-    assert sorted(sample.features[0] for sample in kept) == [1e3, 1e4]
-    (on_device,) = samples([step(added(1e3), device="cuda")], most=16)
-    assert on_device.host_seconds == 2e-6
-
-
-def test_points_are_spread_out() -> None:
-    """A hundred of them lie together, and four at the corners."""
-    crowd = np.random.default_rng(0).normal(0.0, 0.01, (100, 2))
-    corners = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
-    chosen = spread_out(np.vstack([crowd, corners]), np.zeros(104, dtype=np.int64), 5)
-    assert {100, 101, 102, 103} < set(chosen.tolist())
-    assert len(spread_out(crowd, np.zeros(100, dtype=np.int64), 200)) == 100
-    assert len(set(spread_out(crowd, np.zeros(100, dtype=np.int64), 50).tolist())) == 50
 
 
 def test_ops_are_fitted_by_family_and_updates_by_their_own_probes_alone() -> None:
