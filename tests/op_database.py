@@ -15,7 +15,7 @@ import warnings
 from functools import partial
 from typing import Any
 
-from placer.calibration.benchmarks.op_database import DTYPES, Op, op_db
+from placer.calibration.lab.op_database import DTYPES, Op, op_db
 from placer.errors import PlacerError
 from placer.nest import tensors
 from placer.tracing import trace

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from placer.calibration.benchmarks.op_database import DTYPES, Op, name_of, op_db, step_of
+from placer.calibration.lab.op_database import DTYPES, Op, name_of, op_db, step_of
 from placer.errors import PlacerError
 from placer.pricing import Work, describe_step
 from placer.tracing import trace_here

@@ -35,7 +35,6 @@ ORDER = (
 #: The same inside ``placer.calibration``.
 CALIBRATION = (
     ("lab",),
-    ("make_reference",),
     ("runner",),
     ("probing",),
     ("validation",),

@@ -37,7 +37,7 @@ FORBIDDEN_CALLS = {
 #: call of an op, which whoever prices one writes there (those of the table of ops come with placer).
 ALLOWED_CALLS = {
     "placer/workload/target.py": {"torch.export.load"}, "placer/run/script.py": {"compile", "exec"},
-    "calibration/measuring/typical_ops.py": {"compile", "eval"},
+    "calibration/lab/typical_ops.py": {"compile", "eval"},
 }  # fmt: skip
 #: A process reads what its own child sends it through a pipe, which nobody else can write to.
 ALLOWED_MODULES = {"placer/tracing/child.py": {"pickle"}}

@@ -218,7 +218,7 @@ def first_use(device: str, synchronize: Callable[[], None], clock: Clock) -> dic
         return max(seconds(fn) - seconds(fn), 0.0)
 
     start = clock()
-    square = torch.eye(8, device=device)
+    square = torch.eye(8).to(device)
     torch.mm(square, square)
     synchronize()
     took = clock() - start

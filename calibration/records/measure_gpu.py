@@ -23,8 +23,9 @@ import torch
 
 import placer
 from placer import machine, profile
+from placer.calibration.lab.commands import run_limited
 from placer.calibration.lab.suite import accelerator_entries, entries
-from placer.calibration.measuring.faults import HungError, run_limited
+from placer.calibration.measuring.faults import HungError
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.probing import Target
 from placer.calibration.progress import Progress

@@ -17,9 +17,10 @@ from torch import nn
 
 from placer import profile as profiles
 from placer.calibration.benchmarks.probe import Probe
+from placer.calibration.lab.commands import run_limited
 from placer.calibration.lab.suite import entries
 from placer.calibration.measuring.bench import Bench, attempt
-from placer.calibration.measuring.faults import HungError, run_limited
+from placer.calibration.measuring.faults import HungError
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.runner import calibrate
 from placer.calibration.validation.cells import build_model, cell_workload, cells_of

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placer.calibration.measuring.op_record import TimedCall, read, timed_calls
+from placer.calibration.lab.op_record import TimedCall, read, timed_calls
 from placer.files import replace_file
 from placer.pricing import COUNTED, OPS_FILE, QUANTIZED, STARTING, CpuSpeeds, beside, cores_of, counted, nearest_profile
 

@@ -33,16 +33,16 @@ import numpy as np
 import torch
 
 from placer import machine
-from placer.calibration.benchmarks import op_database
 from placer.calibration.benchmarks.probe import Apply
+from placer.calibration.lab import op_database
+from placer.calibration.lab.op_record import TimedCall, read, timed_calls, written
 from placer.calibration.lab.published.cycles import Samples, fit_one, sample_of
+from placer.calibration.lab.typical_ops import TypicalCall, parsed, scaled, typical_ops
 from placer.calibration.lab.validators.rows import ERRORS, errors, tables
 from placer.calibration.measuring.faults import HungError, time_limit
 from placer.calibration.measuring.in_place import time_step
-from placer.calibration.measuring.op_record import TimedCall, read, timed_calls, written
 from placer.calibration.measuring.step import Step
 from placer.calibration.measuring.timing import LARGE_BLOCK
-from placer.calibration.measuring.typical_ops import TypicalCall, parsed, scaled, typical_ops
 from placer.calibration.validation.compare import group_by
 from placer.calibration.validation.table import show
 from placer.decision import running_with

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from placer import machine
+from placer.calibration.lab.op_record import REGION
 from placer.calibration.lab.suite import accelerator_entries, entries
 from placer.calibration.lab.validators.reference import reference_tables, what_if_tables
-from placer.calibration.measuring.op_record import REGION
 from placer.calibration.suite import Entry
 from placer.calibration.validation import record, recorded
 from placer.calibration.validation.record import Cell

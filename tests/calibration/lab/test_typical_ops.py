@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from placer.calibration.benchmarks.probe import Apply
-from placer.calibration.measuring.typical_ops import LEAST_SCALED, parsed, scaled, typical_ops
+from placer.calibration.lab.typical_ops import LEAST_SCALED, parsed, scaled, typical_ops
 from placer.pricing import COUNTED, QUANTIZED, describe_step, table
 from placer.tracing import trace_here
 from placer.workload import make_workload

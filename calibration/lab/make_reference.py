@@ -1,4 +1,4 @@
-"""Measures this machine at length, for others to learn from: ``python -m placer.calibration.make_reference NAME``.
+"""Measures this machine at length, for others to learn from: ``python -m placer.calibration.lab.make_reference NAME``.
 
 Each call is one measurement session of 25 minutes, whose journal stays in a folder. The profile is made of all sessions
 there and is put among those that come with placer. It holds fits and no samples.
@@ -75,7 +75,7 @@ def _join(sessions: Sequence[Journal], together: Journal) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m placer.calibration.make_reference", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m placer.calibration.lab.make_reference", description=__doc__)
     parser.add_argument("name", help="what to call the profile")
     parser.add_argument("--budget", type=float, default=BUDGET, help="seconds of this session; 0: fit what is there")
     parser.add_argument("--sessions", type=Path, help="the folder of all sessions (default: in the data folder)")

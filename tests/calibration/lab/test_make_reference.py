@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from placer import machine, profile
-from placer.calibration import make_reference
+from placer.calibration.lab import make_reference
 from placer.calibration.measuring.journal import Journal
 from placer.errors import CalibrationError
 from placer.profile import store

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from placer.calibration.measuring.op_record import timed_calls, written
+from placer.calibration.lab.op_record import timed_calls, written
 from placer.tracing import OpCall, TensorSpec
 
 SPEC = TensorSpec((4, 8), (8, 1), "float32")
