@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from random import Random
 
-import pytest
 from priced import elementwise
 
 from placer.calibration import plan
 from placer.calibration.benchmarks import PROPOSERS
-from placer.calibration.benchmarks.probe import Accelerator, Limit, Probe
+from placer.calibration.benchmarks.probe import Accelerator, Limit
 from placer.calibration.measuring.journal import OpObservation, StepObservation
-from placer.calibration.plan import Planner, too_few
+from placer.calibration.plan import Planner
 
 RATES = {"dispatch_seconds": 1e-6, "flops/float32": 5e10, "bytes_per_second": 1e10}
 #: Two probes of each family are drawn before more of any.
@@ -44,35 +42,9 @@ def test_time_goes_where_it_teaches_most_and_not_to_what_fails() -> None:
     assert drawn(100, failing="recurrent")["recurrent"] < 25
 
 
-def test_some_blocks_are_made_for_shorter_steps_and_a_few_probes_may_take_longer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    limits: list[float] = []
-
-    def propose(random: Random, limit: Limit) -> Probe:
-        limits.append(limit.flops)
-        return PROPOSERS["reduction"][0](random, limit)
-
-    monkeypatch.setattr(plan, "PROPOSERS", {"reduction": (propose, 1.0)})
-    planner = Planner(RATES, seed=0, longest_step=0.01, rarely=0.06, short=0.5)
-    for _ in range(300):
-        planner.next()
-    usual = planner.limit.flops
-    assert max(limits) == pytest.approx(6 * usual)
-    assert 5 < sum(limit > usual for limit in limits) < 60
-    assert 0.35 < sum(limit < usual for limit in limits) / len(limits) < 0.65
-    assert min(limits) >= plan.SHORTEST * usual
-
-
 def test_an_accelerators_probes_have_room_in_its_memory() -> None:
     fast = {"dispatch_seconds": 2e-6, "flops/float32": 5e13, "flops/float16": 4e14, "bytes_per_second": 3e12}
     planner = Planner(fast, seed=0, longest_step=0.02, rarely=0.06, memory=8e9)
     accelerator = Accelerator({"float16": 1 / 8}, int(8e9 / plan.BYTES_PER_ELEMENT))
     assert planner.limit == Limit(0.3 * 0.02 * 5e13, 2e9, plan.MOST_OF_BRANCH, accelerator)
     assert Planner(fast, seed=0, longest_step=0.02).limit.branch == math.inf  # a CPU's memory is large beside a step's
-
-
-def test_families_with_too_few_probes_are_named() -> None:
-    enough = [observation(name) for name in PROPOSERS for _ in range(2)]
-    assert too_few(enough) == ()
-    assert too_few(enough[2:]) == (next(iter(PROPOSERS)),)

@@ -60,12 +60,6 @@ def test_everything_has_all_threads_all_costs_and_the_noise(profile: Profile) ->
     assert "noise: repeated steps spread by 3.4% (median), 21.0% (90th percentile)" in lines
 
 
-def test_what_is_notable_comes_with_what_to_do(profile: Profile) -> None:
-    lines = render(replace(profile, warnings=("noisy: close your browser",), complete=False)).splitlines()
-    assert "warning: noisy: close your browser" in lines
-    assert "not complete: run placer calibrate again to go on where it stopped" in lines
-
-
 @pytest.mark.parametrize("everything", [False, True])
 def test_a_line_fits_a_terminal(profile: Profile, everything: bool) -> None:
     costs = {f"thing_number_{n}": n * 1e-6 for n in range(1, 9)}

@@ -11,9 +11,8 @@ from torch import nn
 from placer.calibration.benchmarks import networks
 from placer.calibration.benchmarks.functions import LOSSES, loss_named
 from placer.calibration.benchmarks.kinds import Iterated
-from placer.calibration.benchmarks.layers import InParts
 from placer.calibration.benchmarks.networks import propose
-from placer.calibration.benchmarks.probe import Apply, Limit
+from placer.calibration.benchmarks.probe import Limit
 from placer.tracing import trace
 from placer.workload import make_workload
 
@@ -33,13 +32,6 @@ def test_networks_of_all_kinds_are_drawn() -> None:
     assert {("cnn", True), ("transformer", True), ("single", False), ("solver", False)} <= sequences
     modules = [module for _, built in drawn for module in built.modules()]
     assert any(isinstance(module, Iterated) for module in modules)
-
-
-def test_parts_of_a_batch_are_put_together_again() -> None:
-    rows = torch.randn(7, 3)
-    assert torch.equal(InParts(nn.Identity(), 3)(rows), rows)
-    lengths = InParts(Apply(lambda part: torch.tensor([len(part)])), 3)(rows)
-    assert lengths.tolist() == [3, 2, 2]  # never one row beside larger parts: it has no variance to normalize by
 
 
 @pytest.mark.parametrize("stacked", [False, True])

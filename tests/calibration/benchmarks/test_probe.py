@@ -14,10 +14,7 @@ from placer.calibration.benchmarks.probe import (
     Limit,
     Probe,
     block,
-    log_int,
     log_uniform,
-    tensor,
-    widths,
 )
 
 LARGE = Limit(1e6, 1e6)
@@ -56,23 +53,3 @@ def test_what_follows_a_layer_leaves_the_rest_of_its_output_alone() -> None:
     torch.testing.assert_close(Inner(layer)(x)[0], 0.5 * layer(x)[0])
     with torch.no_grad():  # nothing is trained: nothing follows
         torch.testing.assert_close(Inner(layer)(x)[0], layer(x)[0])
-
-
-def test_random_sizes_stay_in_range_reach_every_octave_and_are_often_round() -> None:
-    random = Random(0)
-    values = [log_int(random, 4, 1024) for _ in range(500)]
-    assert 4 <= min(values) < max(values) <= 1024
-    assert {value.bit_length() for value in values} >= set(range(3, 11))
-    found = [widths(random, 4, 1024, 3) for _ in range(400)]
-    assert 4 <= min(map(min, found)) < max(map(max, found)) <= 1024
-    assert 0.4 * 400 < sum(all(size % 16 == 0 for size in sizes) for sizes in found) < 0.8 * 400
-
-
-def test_values_are_normal_numbers_or_what_is_made_of_them() -> None:
-    x = tensor(100, 100, dtype=torch.bfloat16)
-    assert x.dtype == torch.bfloat16
-    assert 0.9 < float(x.float().std()) < 1.1
-    rows = branch(1.0, made=lambda x: torch.zeros(x.shape, dtype=torch.long)).in_half(torch.float16, 0.5)
-    assert (rows.example(True).dtype, rows.example(True).requires_grad) == (torch.long, False)
-    half = branch(1.0).in_half(torch.float16, 0.5)
-    assert (half.example(True).dtype, half.example(True).requires_grad, half.flops) == (torch.float16, True, 0.5)

@@ -15,13 +15,11 @@ from placer.calibration.fitting.accelerator import (
     PUT_DOWN_TO_MOMENT,
     contradictions,
     fit_accelerator,
-    with_copies,
 )
 from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.errors import ProfileError
 from placer.pricing import (
     CostModel,
-    copy_seconds,
     device_model,
     feature_names,
     framework_seconds,
@@ -80,23 +78,6 @@ def test_fixed_networks_tell_the_pace_and_their_rounds_how_it_changes() -> None:
     assert steady.interval["host"] == pytest.approx(MOMENT, rel=0.01)
     changes = math.hypot(MOMENT, np.std([math.log(1.8), math.log(2.0), math.log(2.5)], ddof=1))
     assert found.interval["host"] == pytest.approx(changes, rel=0.1)
-
-
-def test_copies_of_a_warm_buffer_are_brought_to_those_of_a_step() -> None:
-    warm = {
-        f"copy/{way}/pageable/{what}": value
-        for way in ("h2d", "d2h")
-        for what, value in (("seconds_per_tensor", 1e-5), ("bytes_per_second", 2e10))
-    }
-    found = with_copies(warm)
-    assert warm.items() < found.items()
-    for way in ("h2d", "d2h"):
-        for size in (4 << 10, 1 << 20, 64 << 20):
-            assert copy_seconds([size], found, way, "pageable") > copy_seconds([size], warm, way, "pageable")
-    fresh, other = (copy_seconds([64 << 20], found, way, "pageable") for way in ("d2h", "h2d"))
-    assert fresh > 3 * other
-    assert with_copies(found) == found  # copies that were measured stay
-    assert with_copies(DEVICE_RATES) == DEVICE_RATES
 
 
 @pytest.mark.parametrize("gpu", ["", "Tesla T4"])

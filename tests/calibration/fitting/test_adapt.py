@@ -82,19 +82,6 @@ def test_the_offset_of_an_op_is_found_with_many_samples(prior: Prior) -> None:
     assert found.families["matmul"].offsets == {"": 0.0, **device().families["matmul"].offsets}
 
 
-def test_three_samples_of_an_op_hardly_move_it_and_two_hundred_do() -> None:
-    """Each is as far from its price as ops of real networks are."""
-    few, many = (
-        moved(
-            adapted(measured([*loops(300), *loops(n, EXP, 1)], exp_slower(0.5), noise=0.25), prior=SAME_CLASS),
-            loops(50, EXP, 2),
-        )
-        for n in (3, 200)
-    )
-    assert few < 0.2
-    assert many == pytest.approx(0.5, abs=0.1)
-
-
 def test_numbers_are_found_again() -> None:
     network, known = cpu_network("matmul"), device().families["matmul"]
     assert network is not None
@@ -125,16 +112,6 @@ def test_disturbed_samples_are_left_out() -> None:
     alone, disturbed = (moved(adapted({"elementwise": ops}), loops(50, EXP, 2)) for ops in (quiet, beside))
     assert alone == pytest.approx(0.2, abs=0.05)
     assert disturbed == pytest.approx(alone, abs=0.03)
-
-
-@PRIORS
-def test_fewer_samples_leave_more_doubt(prior: Prior) -> None:
-    known = device().families["matmul"].sigma
-    few, some, many = (
-        adapted(measured(products(n), device()), prior=prior).families["matmul"].sigma for n in (LEAST_POINTS, 40, 400)
-    )
-    assert few > some > many > known
-    assert adapted({}, prior=prior).families["matmul"].sigma > many
 
 
 def test_an_accelerator_is_found_beside_what_its_rates_allow() -> None:

@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placer.calibration.fitting.device import fit_device, limits
+from placer.calibration.fitting.device import fit_device
 from placer.calibration.fitting.interval import ANOTHER_HOUR, UNKNOWN, predict_step, wider
 from placer.calibration.fitting.nearest import Expectation
 from placer.calibration.measuring.journal import StepObservation
-from placer.pricing import LONG_STEPS, Z90, CostModel, cpu_edition, framework_seconds, long_share
+from placer.pricing import LONG_STEPS, Z90, CostModel, cpu_edition, long_share
 from placer.profile import Device
 
 from .made_up import FAMILIES, FRAMEWORK, RATES, UNLIKE, alike, device, slower, steps, times, unlike
@@ -107,23 +107,6 @@ def test_a_machine_of_the_same_class_keeps_what_the_other_knows() -> None:
         moved = [found.offset((op,)) - known.offset((op,)) for op in known.offsets]
         assert 0.0 < np.median(moved) < math.log(1.1)  # a minute's difference is believed in part
     assert ratio(fit, steps(20, 9), *FAMILIES) == pytest.approx(1.05, abs=0.04)
-
-
-def test_the_rates_that_bound_an_op_are_those_of_its_class() -> None:
-    misread = {name: 2.0 * rate for name, rate in limits(device()).items()}
-    assert set(misread) == set(RATES)
-    assert fitted(steps(30, 7), alike(), **misread).rates == RATES
-    half_way = {"bytes_per_second": math.sqrt(misread["bytes_per_second"] * RATES["bytes_per_second"])}
-    assert fitted(steps(30, 7), **misread).rates == {**misread, **half_way}
-
-
-def test_the_framework_of_another_class_goes_at_its_own_pace() -> None:
-    own = {name: 3.0 * cost for name, cost in FRAMEWORK.items()}
-    here = steps(40, 7, costs=own)
-    misled = {"dispatch_seconds": 9.0 * RATES["dispatch_seconds"]}  # timed in a moment that was not the usual
-    fit = fitted(here, Expectation(device()), **misled)
-    found = framework_seconds(here[0].counts, fit.framework)
-    assert found == pytest.approx(framework_seconds(here[0].counts, own), rel=0.15)
 
 
 def test_the_interval_of_the_same_class_is_kept_and_moves_with_what_is_seen_here() -> None:

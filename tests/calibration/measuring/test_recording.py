@@ -98,33 +98,6 @@ def event(name: str, start: int, end: int, number: int, kind: Any = "op", **more
     return RawEvent(name, start, end, -1, more.pop("thread", 1), number, kind, **more)
 
 
-LINEAR, ADDMM = event("aten::linear", 100, 500, 1), event("aten::addmm", 200, 400, 2)
-LAUNCH = event("cudaLaunchKernel", 300, 309, 77, "runtime")
-KERNEL = event("gemm", 900, 950, 77, "kernel", thread=0)
-NOTED = event("gemm", 900, 950, 77, "kernel", op=1)
-ELSEWHERE = event("cudaLaunchKernel", 300, 310, 77, "runtime", thread=2)
-APART = event("cudaLaunchKernel", 0, 10, 77, "runtime", op=1)  # by a clock of its own
-UPDATE, REDUCE = (event("Optimizer.step", 50, 600, 9, "annotation"), event("nccl", 250, 350, 8, "annotation"))
-UNKNOWN = (event("gemm", 900, 950, 0, "kernel"), event("cudaLaunchKernel", 300, 310, 0, "runtime"))
-
-
-@pytest.mark.parametrize(
-    ("events", "owner"),
-    [
-        ([KERNEL, LAUNCH, ADDMM, LINEAR], 2),  # the innermost that was open
-        ([KERNEL, ELSEWHERE, ADDMM, LINEAR, event("aten::mul", 250, 350, 3, thread=2)], 3),
-        ([NOTED, ADDMM, LINEAR], 1),
-        ([KERNEL, APART, ADDMM, LINEAR], 1),
-        ([KERNEL, ADDMM, LINEAR], None),
-        ([*UNKNOWN, ADDMM], None),  # launched before the session
-        ([KERNEL, LAUNCH, ADDMM, LINEAR, UPDATE, REDUCE], 2),
-        ([KERNEL, LAUNCH, UPDATE], 9),
-    ],
-)
-def test_work_belongs_to_the_event_that_launched_it(events: list[RawEvent], owner: int | None) -> None:
-    assert list(assign(events).work) == ([] if owner is None else [owner])
-
-
 def test_kernels_side_by_side_count_once() -> None:
     """cuDNN runs the layers and directions of an LSTM on several streams."""
     kernels = [event("gemm", start, end, 77, "kernel") for start, end in ((0, 100), (50, 120), (200, 210))]

@@ -49,13 +49,6 @@ def interleaved() -> Interleaved:
     return measured
 
 
-def test_rounds_take_turns(interleaved: Interleaved) -> None:
-    results, log = interleaved(lambda _: 1.0, lambda _: 2.0, rounds=5, seconds=1.0)
-    assert results == [Measurement(s, s, s, 3, 1.0) for s in (1.0, 2.0)]
-    # A warm-up and an estimate of each, then three rounds of one step each, in turns.
-    assert log == ["prepare a", "a", "a", "prepare b", "b", "b", *["prepare a", "a", "prepare b", "b"] * 3]
-
-
 def test_time_is_spread_over_the_rounds(interleaved: Interleaved) -> None:
     (result,), log = interleaved(lambda _: 0.01, rounds=5, seconds=1.01)
     assert isinstance(result, Measurement)
