@@ -37,7 +37,7 @@ RATES_SHARE = 0.08
 LONGEST_STEP = 0.0012
 #: Longest step of most probes (seconds); of a few, where the budget is long; and the latter's share of a device's time.
 USUAL_LONGEST, LONGEST, LONGEST_SHARE = 0.05, 0.3, 0.0003
-#: Times its share that a device may take on a slow or contended machine until there is anything to fit.
+#: Times its share that a device may take in one run, on a slow or contended machine, until there is anything to fit.
 OVERTIME = 4.0
 #: Shares of an accelerator's time after which the fixed networks are timed: at once, in the middle and near the end.
 #: What they take together is the pace of the host; what the rounds differ by is how much it changes in a minute.
@@ -194,7 +194,8 @@ class Probing:
 
     def run(self) -> None:
         """Measure; raises BrokenDeviceError where an accelerator runs nothing any more."""
-        while self._spent < self._allowed() and self.bench.clock() < self.deadline:
+        before = self._spent
+        while self._spent < self._allowed(before) and self.bench.clock() < self.deadline:
             if self.bench.lost >= MOST_LOST and not self._without_recorder():
                 return
             if self.bench.device != "cpu":
@@ -239,8 +240,9 @@ class Probing:
     def _spent(self) -> float:
         return self.journal.seconds.get(self._key, 0.0)
 
-    def _allowed(self) -> float:
-        return self.seconds * (1.0 if enough(self.journal, *self._key) else OVERTIME)
+    def _allowed(self, before: float) -> float:
+        """Seconds of this run and of those ``before`` it."""
+        return self.seconds if enough(self.journal, *self._key) else before + OVERTIME * self.seconds
 
     def _without_recorder(self) -> bool:
         """Go on without the recorder, which has lost the kernels of the last probes; False where that is not worth it.

@@ -115,3 +115,19 @@ def test_a_round_takes_no_more_than_its_share(time: Time, tmp_path: Path, monkey
     run.run()
     assert 0 < len(run.journal.observations) < len(probes())
     assert time.now < ROUND_SHARE + 0.06
+
+
+def test_a_slow_machine_is_measured_on_by_the_next_run(
+    time: Time, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(self: Bench, probe: Probe, *, seconds: float) -> StepObservation:
+        time.now += 20.0
+        return StepObservation(*KEY, "matmul", "p", 1e-3, 0.0, {"step": 1.0}, ())
+
+    monkeypatch.setattr(Bench, "measure", measure)
+    counts = []
+    for _ in range(5):
+        run = probing(Journal(tmp_path / "p.journal", {}), time, 5.0)
+        run.run()
+        counts.append(sum(step.family != PACE for step in run.journal.observations))
+    assert counts == [1, 2, 3, 4, 5]
