@@ -182,12 +182,12 @@ OTHER_CHANNELS = (16, 24, 48)
 
 
 def _convolved(like: Tensor, channels: int = 8) -> Tensor:
-    images, weights = like.new_ones(2, channels, 16, 16), like.new_ones(channels, channels, 3, 3)
-    return F.conv2d(images, weights, padding=1)
+    images = torch.ones(2, channels, 16, 16, device=like.device)
+    return F.conv2d(images, torch.ones(channels, channels, 3, 3, device=like.device), padding=1)
 
 
 def _added_product(square: Tensor) -> Tensor:
-    return torch.addmm(square.new_ones(8), square, square)
+    return torch.addmm(torch.ones(8, device=square.device), square, square)
 
 
 #: Functions of a matrix whose libraries are loaded when an op first needs them, by the name of their rate
