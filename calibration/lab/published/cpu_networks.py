@@ -22,12 +22,11 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from placer import profile
 from placer.calibration.lab.published.table import DATA
-from placer.calibration.lab.published.training import Scale, huber, written_layers
+from placer.calibration.lab.published.training import Net, Scale, huber, written_numbers
 from placer.pricing import (
     CPU_FILE,
     FAMILIES,
@@ -38,7 +37,6 @@ from placer.pricing import (
     cut_of,
     fresh_seconds,
     op_label,
-    packed,
     share_of,
     shared_seconds,
     start_share,
@@ -117,30 +115,6 @@ class Ops:
     weights: NDArray[np.float32]
     log_seconds: Mapping[str, NDArray[np.float32]]
     published: list[ClassOp]
-
-
-class Net(nn.Module):
-    """One family's network, the numbers of machines and of ops, and the offsets of ops on each machine."""
-
-    def __init__(self, width: int, hidden: int, devices: int, labels: int) -> None:
-        super().__init__()
-        self.device, self.label = nn.Embedding(devices, DEVICE_NUMBERS), nn.Embedding(labels, LABEL_NUMBERS)
-        self.offset = nn.Embedding(devices * labels, 1)
-        self.labels = labels
-        nn.init.normal_(self.device.weight, std=0.1)
-        nn.init.normal_(self.label.weight, std=0.3)
-        nn.init.zeros_(self.offset.weight)
-        self.first = nn.Linear(width + DEVICE_NUMBERS + LABEL_NUMBERS, hidden)
-        self.second, self.last = nn.Linear(hidden, hidden), nn.Linear(hidden, 1)
-        nn.init.zeros_(self.last.weight)
-        nn.init.zeros_(self.last.bias)
-
-    def forward(self, x: Tensor, device: Tensor, label: Tensor) -> Tensor:
-        """log(seconds / physics) of n rows."""
-        z = torch.cat([x, self.device(device), self.label(label)], 1)
-        z = functional.silu(self.second(functional.silu(self.first(z))))
-        out: Tensor = self.last(z)[:, 0] + self.offset(device * self.labels + label)[:, 0]
-        return out
 
 
 @dataclass(frozen=True)
@@ -230,7 +204,9 @@ def train(ops: Ops, fits: Mapping[str, Device], epochs: int = EPOCHS) -> Trained
         "y": torch.tensor(np.concatenate(y)),
         "weight": torch.tensor(np.concatenate(weight)),
     }
-    net = Net(of["x"].shape[1], HIDDEN.get(ops.family, USUAL_HIDDEN), len(devices), len(labels))
+    hidden = HIDDEN.get(ops.family, USUAL_HIDDEN)
+    of_devices, of_labels = (len(devices), DEVICE_NUMBERS), (len(labels), LABEL_NUMBERS)
+    net = Net(of["x"].shape[1], hidden, of_devices, of_labels, offsets=True)
     shown = np.concatenate(taught)
     _fit(net, of, torch.tensor(np.flatnonzero(shown)), epochs)
     with torch.no_grad():
@@ -243,7 +219,7 @@ def _fit(net: Net, of: Mapping[str, Tensor], some: Tensor, epochs: int) -> None:
     optimizer = torch.optim.AdamW(
         [
             {"params": [*layers, net.device.weight, net.label.weight], "weight_decay": DECAY},
-            {"params": [net.offset.weight], "weight_decay": 0.0},
+            {"params": [net.offsets], "weight_decay": 0.0},
         ],
         lr=RATE,
     )
@@ -256,7 +232,7 @@ def _fit(net: Net, of: Mapping[str, Tensor], some: Tensor, epochs: int) -> None:
             error = net(of["x"][batch], of["device"][batch], label) - of["y"][batch]
             weight = of["weight"][batch]
             loss = (weight * huber(error, LINEAR_FROM)).sum() / weight.sum()
-            loss = loss + OFFSET_PULL * (net.offset.weight**2).mean()
+            loss = loss + OFFSET_PULL * (net.offsets**2).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -268,12 +244,11 @@ def document(trained: Mapping[str, Trained], ops: Sequence[Ops]) -> dict[str, An
     networks = {}
     for family, found in trained.items():
         net = found.net
-        by_label, by_device = net.label.weight.detach().numpy(), net.device.weight.detach().numpy()
         networks[family] = {
             **found.scale.written(),
-            "layers": written_layers((net.first, net.second, net.last)),
-            "labels": {name: packed(by_label[i]) for i, name in enumerate(found.labels)},
-            "devices": {name: packed(by_device[i]) for i, name in enumerate(found.devices)},
+            "layers": net.written_layers(),
+            "labels": written_numbers(net.label, {name: i for i, name in enumerate(found.labels)}),
+            "devices": written_numbers(net.device, {name: i for i, name in enumerate(found.devices)}),
             "sigma": {"": (round(found.error, 4), round(2.0 * found.error, 4))},
         }
     classes = {}
@@ -298,7 +273,7 @@ def families_of(trained: Mapping[str, Trained], ops: Iterable[Ops], machine: str
         if machine not in each.devices:
             continue
         net, device = each.net, each.devices.index(machine)
-        offsets = net.offset.weight.detach().numpy().reshape(len(each.devices), -1)[device]
+        offsets = net.offsets.detach().numpy().reshape(len(each.devices), -1)[device]
         names = {op_label(op.work) for op in rows.published if op.kind == machine}
         if machine in rows.log_seconds:
             seen = np.isfinite(rows.log_seconds[machine])

@@ -9,15 +9,13 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from placer.calibration.lab.published.samples import Sample, Table, op_samples, problem_samples, step_samples
 from placer.calibration.lab.published.table import read_ops, read_problems, read_steps
-from placer.calibration.lab.published.training import EPOCHS, Net, Scale, Trainer, written_layers
-from placer.pricing import packed
+from placer.calibration.lab.published.training import EPOCHS, Trainer, written_numbers
 from placer.pricing.gpu import FILE, Row, row_name, row_size
 
 #: Where counted steps are kept between runs.
@@ -106,8 +104,16 @@ def document(trainer: Trainer, chosen: Sequence[int], sigma: Mapping[str, Mappin
     networks = {}
     for kind, net in trainer.nets.items():
         trusted = {name: believed[name] for name in sorted(labels[kind])}
-        numbers = _numbers(net, trainer, trainer.scales[kind], seen[kind], labels[kind])
-        networks[kind] = {**numbers, "sigma": sigma[kind], "trust": trusted}
+        devices = {name: i for i, name in enumerate(trainer.gpus) if name in seen[kind]}
+        of_labels = {name: i for i, name in enumerate(trainer.labels) if name in labels[kind]}
+        networks[kind] = {
+            **trainer.scales[kind].written(),
+            "devices": written_numbers(net.device, devices),
+            "labels": written_numbers(net.label, of_labels),
+            "layers": net.written_layers(),
+            "sigma": sigma[kind],
+            "trust": trusted,
+        }
     rows = Counter(trainer.samples[i].gpu for i in chosen)
     found = {
         "edition": zlib.crc32(json.dumps(networks).encode()),
@@ -160,13 +166,3 @@ def trust(table: Table, chosen: Sequence[int]) -> dict[str, float]:
 
 def _family(label: str) -> str:
     return f"{label.partition(':')[0]}:"
-
-
-def _numbers(net: Net, trainer: Trainer, scale: Scale, gpus: set[str], labels: set[str]) -> dict[str, Any]:
-    by_gpu, by_label = net.gpu.weight.detach().numpy(), net.label.weight.detach().numpy()
-    return {
-        **scale.written(),
-        "devices": {name: packed(by_gpu[i]) for i, name in enumerate(trainer.gpus) if name in gpus},
-        "labels": {name: packed(by_label[i]) for i, name in enumerate(trainer.labels) if name in labels},
-        "layers": written_layers((net.first, net.second, net.last)),
-    }

@@ -9,7 +9,7 @@ replaced by its family's now and then, for the same reason.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,25 +43,52 @@ _QUANTILES = 0.0005
 
 
 class Net(nn.Module):
-    """One kind's network; see ``placer.pricing.gpu.device_model.Network`` for how it is evaluated later."""
+    """One network of what is learnt of kernels or of a family of ops, on whichever devices.
 
-    def __init__(self, kind: str, width: int, gpus: int, labels: int) -> None:
+    It has numbers of each device (so many, how many of each) and of each label, and with ``offsets`` one for each pair;
+    ``placer.pricing`` evaluates it without torch.
+    """
+
+    def __init__(
+        self, width: int, hidden: int, devices: tuple[int, int], labels: tuple[int, int], *, offsets: bool = False
+    ) -> None:
         super().__init__()
-        hidden = HIDDEN[kind]
-        self.gpu, self.label = nn.Embedding(gpus, GPU_NUMBERS), nn.Embedding(labels, LABEL_NUMBERS)
-        nn.init.normal_(self.gpu.weight, std=0.1)
+        self.device, self.label = nn.Embedding(*devices), nn.Embedding(*labels)
+        self.offset = nn.Embedding(devices[0] * labels[0], 1) if offsets else None
+        self.labels = labels[0]
+        nn.init.normal_(self.device.weight, std=0.1)
         nn.init.normal_(self.label.weight, std=0.3)
-        self.first = nn.Linear(width + GPU_NUMBERS + LABEL_NUMBERS, hidden)
+        if self.offset is not None:
+            nn.init.zeros_(self.offset.weight)
+        self.first = nn.Linear(width + devices[1] + labels[1], hidden)
         self.second, self.last = nn.Linear(hidden, hidden), nn.Linear(hidden, 1)
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
 
-    def forward(self, x: Tensor, gpu: Tensor, label: Tensor, known: Tensor) -> Tensor:
-        """log(measured / physics) of n rows."""
-        z = torch.cat([x, self.gpu(gpu) * known[:, None], self.label(label)], 1)
+    def forward(self, x: Tensor, device: Tensor, label: Tensor, shown: Tensor | None = None) -> Tensor:
+        """log(measured / physics) of n rows; ``shown`` 0 hides the numbers of a row's device."""
+        numbers = self.device(device) if shown is None else self.device(device) * shown[:, None]
+        z = torch.cat([x, numbers, self.label(label)], 1)
         z = functional.silu(self.second(functional.silu(self.first(z))))
         out: Tensor = self.last(z)[:, 0]
-        return out
+        return out if self.offset is None else out + self.offset(device * self.labels + label)[:, 0]
+
+    @property
+    def offsets(self) -> Tensor:
+        """The offsets of a network that has some."""
+        assert self.offset is not None
+        return self.offset.weight
+
+    def written_layers(self) -> list[dict[str, Any]]:
+        """The layers as a file has them."""
+        layers = (self.first, self.second, self.last)
+        return [packed_layer(each.weight.detach().numpy().T, each.bias.detach().numpy()) for each in layers]
+
+
+def written_numbers(numbers: nn.Embedding, places: Mapping[str, int]) -> dict[str, str]:
+    """Numbers of devices or labels as a file has them, by name."""
+    values = numbers.weight.detach().numpy()
+    return {name: packed(values[place]) for name, place in places.items()}
 
 
 @dataclass(frozen=True)
@@ -124,7 +151,8 @@ class Trainer:
         """Fit new networks to the samples with the numbers ``chosen``."""
         torch.manual_seed(seed)
         self._random = torch.Generator().manual_seed(seed)
-        self.nets = {k: Net(k, x.shape[1], len(self.gpus), len(self.labels)) for k, x in self._x.items()}
+        gpus, labels = (len(self.gpus), GPU_NUMBERS), (len(self.labels), LABEL_NUMBERS)
+        self.nets = {kind: Net(x.shape[1], HIDDEN[kind], gpus, labels) for kind, x in self._x.items()}
         alone = {i for i in chosen if len(self.table.members[i]) == 1 and not self.samples[i].is_step}
         single = self._thinned([i for i in chosen if i in alone], seed)
         whole = sorted(set(chosen) - alone)
@@ -150,7 +178,7 @@ class Trainer:
                 schedule.step()
 
     def _optimizer(self) -> torch.optim.Optimizer:
-        numbers = [p for net in self.nets.values() for p in (net.gpu.weight, net.label.weight)]
+        numbers = [p for net in self.nets.values() for p in (net.device.weight, net.label.weight)]
         own = {id(p) for p in numbers}
         rest = [p for net in self.nets.values() for p in net.parameters() if id(p) not in own]
         groups = [{"params": rest, "weight_decay": _DECAY}, {"params": numbers, "weight_decay": _NUMBERS_DECAY}]
@@ -223,11 +251,6 @@ class Trainer:
         counts = [n for own in members for _, n in own]
         np.add.at(found, [k for k, own in enumerate(members) for _ in own], each[place] * counts)
         return found
-
-
-def written_layers(layers: Sequence[nn.Linear]) -> list[dict[str, Any]]:
-    """Layers as a file has them."""
-    return [packed_layer(layer.weight.detach().numpy().T, layer.bias.detach().numpy()) for layer in layers]
 
 
 def huber(error: Tensor, linear_from: float) -> Tensor:
