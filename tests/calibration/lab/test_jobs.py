@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+import placer
+from placer.calibration.lab.suite import jobs as suite
 from placer.calibration.lab.suite.jobs import RealJob
 from placer.calibration.lab.validators import jobs
 from placer.calibration.lab.validators.jobs import measure, validate_jobs
@@ -15,6 +17,7 @@ from placer.profile import load
 from placer.workload import Job, Part
 
 CPU = load("amd-epyc-2-core")
+of_libraries = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 
 def build(name: str) -> RealJob:
@@ -46,3 +49,26 @@ def test_a_real_library_is_predicted_and_run() -> None:
     (row,) = measure(("skorch",), CPU, 1)
     assert row.measured > 0.0
     assert {part.name for part in row.job.job.parts} >= {"training"}
+
+
+@of_libraries
+@pytest.mark.soak
+def test_a_fit_of_lightning() -> None:
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    job, run = suite.lightning(192, 128)
+    assert [(part.name, part.count) for part in job.parts] == [("training", 3), ("validation", 2)]
+    assert placer.explain(job, devices="cpu", profile=CPU).devices["cpu"].step_seconds > 0
+    assert 0 < run() < 30
+
+
+@of_libraries
+@pytest.mark.soak
+def test_a_run_of_the_trainer() -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+    job, run = suite.trainer(40, 16)
+    found = [(part.name, part.count) for part in job.parts]
+    assert found == [("accumulation", 3), ("training", 2), ("evaluation", 1)]
+    assert placer.explain(job, devices="cpu", profile=CPU).devices["cpu"].step_seconds > 0
+    assert 0 < run() < 30
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)

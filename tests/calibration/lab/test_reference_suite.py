@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import replace
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
 
 import placer
 from placer.calibration.lab.suite import datasets, entries
 from placer.calibration.lab.suite.reference import ENTRIES, Case, Reference
 from placer.explanation import Explanation
 from placer.profile.profile import Profile
-
-#: By entry: rows of data, batch size, steps, learning rate. As short as shows that the loss falls.
-RUNS = {
-    "lorenz_dopri5": (1, 1, 8, 0.01), "surface_whole_data": (200, 200, 60, 0.08),
-    "surface_data_loader": (256, 32, 40, 0.08), "mnist_example_training": (64, 16, 12, 1.0),
-    "conv1d_training": (256, 64, 40, 0.01), "tabnet_regressor_training": (256, 128, 20, 0.02),
-    "gru_training": (64, 32, 15, 0.01), "scratch_cnn_by_index": (64, 8, 24, 0.05),
-    "scratch_cnn_by_mask": (64, 8, 24, 0.05), "scratch_cnn_large": (16, 8, 8, 0.02),
-}  # fmt: skip
-#: Those that take seconds.
-SLOW = ("tabnet_regressor_training", "lorenz_dopri5", "scratch_cnn_large")
 
 
 @pytest.fixture(autouse=True)
@@ -82,46 +69,6 @@ def test_a_data_set_is_the_same_every_time_and_its_targets_vary(name: str) -> No
     assert all(torch.equal(a, b) for a, b in zip(first, make(200), strict=True))
     assert torch.equal(torch.get_rng_state(), state)
     assert first[1].float().std() > 0.1
-
-
-@pytest.mark.usefixtures("calibrated")
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(entry.name, marks=pytest.mark.soak) if entry.name in SLOW else entry.name
-        for entry in ENTRIES
-        if "train" in entry.modes
-    ],
-)
-def test_each_system_trains_on_the_device_that_was_chosen_and_its_loss_falls(name: str) -> None:
-    entry = named(name)
-    rows, batch, steps, rate = RUNS[name]
-    model = entry.build()
-    kind = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD, "adadelta": torch.optim.Adadelta}[entry.optimizer]
-    optimizer = kind(model.parameters(), lr=rate)
-    data = entry.example(rows)
-    placement = placer.choose(
-        model,
-        batch=entry.example(batch),
-        loss=entry.loss,
-        optimizer=optimizer,
-        data=entry.data or "host",
-        steps=steps,
-    )
-    assert placement.confidence is not None  # it was predicted, not placed by the default rule
-    # A trajectory has its points first: there is one, and it is the whole batch.
-    loader = [data] if rows == batch else DataLoader(TensorDataset(*data), batch)
-    losses: list[float] = []
-    while len(losses) < steps:
-        for x, y in placement.batches(loader):
-            optimizer.zero_grad()
-            loss = model(x, y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    assert next(model.parameters()).device.type == placement.device.type
-    third = max(steps // 4, 2)
-    assert statistics.mean(losses[-third:]) < 0.95 * statistics.mean(losses[:third])
 
 
 def test_a_surface_of_few_points_stays_on_the_cpu_and_one_of_many_does_not(launching: Profile) -> None:

@@ -78,27 +78,11 @@ def step_sample(calls: list[tuple[OpCall, int]], gpu: str, **changes: Any) -> Sa
 def published_step(builder: str, *shape: int, **changes: Any) -> PublishedStep:
     """One inference of a network for images or numbers of this shape."""
     known: dict[str, Any] = {
-        "source": "ryujaehun:lamikr",
-        "gpu": "Tesla V100-SXM2-16GB",
-        "network": f"{builder}:made up",
-        "family": "vision-conv",
-        "builder": builder,
-        "arguments": {},
-        "inputs": [list(shape)],
-        "batch": shape[0],
-        "dtype": "float32",
-        "conv_tf32": False,
-        "channels_last": False,
-        "mode": "infer",
-        "optimizer": "",
-        "loss": "",
-        "gradients": "",
-        "data": "host",
-        "torch": "",
-        "seconds": 0.01,
-        "compiled_seconds": None,
-        "use": "fit",
-    }
+        "source": "ryujaehun:lamikr", "gpu": "Tesla V100-SXM2-16GB", "network": f"{builder}:made up",
+        "family": "vision-conv", "builder": builder, "arguments": {}, "inputs": [list(shape)], "batch": shape[0],
+        "dtype": "float32", "conv_tf32": False, "channels_last": False, "mode": "infer", "optimizer": "", "loss": "",
+        "gradients": "", "data": "host", "torch": "", "seconds": 0.01, "compiled_seconds": None, "use": "fit",
+    }  # fmt: skip
     return PublishedStep(**{**known, **changes})
 
 
