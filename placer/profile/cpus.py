@@ -6,17 +6,34 @@ import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from placer.errors import UnknownCPU
+from placer.profile.catalog import closest, makers, plain, read_catalog
 from placer.profile.cores import THREAD_SECONDS
-from placer.profile.names import closest, plain, read_catalog
+
+USUAL_KIND = "x86-avx512"
+#: ``2x``, ``13th Gen``, ``64-Core``, the series before a number (``Ryzen 9 5950X``, ``Core i9-10940X``), and "PRO",
+#: AMD's chip for firms; Apple's "Pro" is another chip.
+_DROPPED = re.compile(
+    r"^\d+ ?x (?=[a-z])|\b\d+(?:st|nd|rd|th) gen\b|\b\d+ core\b|(?:\bultra|\bryzen(?: ai)?) [3579]\b"
+    r"|\bi[3579](?= [0-9])|(?<!\bm\d )\bpro\b"
+)
+#: What follows the model: a clock, graphics, a remark.
+_AFTER = re.compile(r"\s(?:@|w/|with\b|\([^()]*\)$).*")
+#: How clouds write sizes.
+_AWS = re.compile(
+    r"^(?P<family>[a-z][\w-]*)\.(?P<size>nano|micro|small|medium|large|(?P<n>\d*)xlarge|metal(?:-(?P<xl>\d+)xl)?)$"
+)
+_GOOGLE = re.compile(r"^(?P<family>[a-z]\d+[a-z]?-)[a-z]+-(?:(?P<n>\d+)|\d+g)$")
+_AZURE = re.compile(r"^(?:standard_)?(?P<letters>[a-z]+)(?P<n>\d+)(?P<rest>[a-z]*(?:_[a-z]+\d+)?_v\d+)$")
+#: vCPUs of the sizes of AWS from xlarge on; the smaller ones have 2, or one core.
+_VCPUS_PER_XLARGE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,59 +106,32 @@ class Instance:
     vcpus_per_core: int
 
 
-#: Words by which a name says who made the CPU; the first word of a sheet's name.
-_MAKERS = {
-    "intel": "intel", "xeon": "intel", "amd": "amd", "epyc": "amd", "ryzen": "amd", "threadripper": "amd",
-    "apple": "apple",
-}  # fmt: skip
-#: Words that never tell two CPUs of one maker apart.
-_NOISE = frozenset(
-    ("amd", "apple", "aws", "azure", "microsoft", "google", "nvidia", "intel", "xeon", "platinum", "gold", "silver",
-     "epyc", "ryzen", "threadripper", "core", "cpu", "processor", "gen", "generation", "scalable", "the")
-)  # fmt: skip
-#: ``2x``, ``13th Gen``, ``64-Core``, the series before a number (``Ryzen 9 5950X``, ``Core i9-10940X``), and "PRO",
-#: AMD's chip for firms; Apple's "Pro" is another chip.
-_DROPPED = re.compile(
-    r"^\d+ ?x (?=[a-z])|\b\d+(?:st|nd|rd|th) gen\b|\b\d+ core\b|(?:\bultra|\bryzen(?: ai)?) [3579]\b"
-    r"|\bi[3579](?= [0-9])|(?<!\bm\d )\bpro\b"
-)
-#: What follows the model: a clock, graphics, a remark.
-_AFTER = re.compile(r"\s(?:@|w/|with\b|\([^()]*\)$).*")
-#: How clouds write sizes.
-_AWS = re.compile(
-    r"^(?P<family>[a-z][\w-]*)\.(?P<size>nano|micro|small|medium|large|(?P<n>\d*)xlarge|metal(?:-(?P<xl>\d+)xl)?)$"
-)
-_GOOGLE = re.compile(r"^(?P<family>[a-z]\d+[a-z]?-)[a-z]+-(?:(?P<n>\d+)|\d+g)$")
-_AZURE = re.compile(r"^(?:standard_)?(?P<letters>[a-z]+)(?P<n>\d+)(?P<rest>[a-z]*(?:_[a-z]+\d+)?_v\d+)$")
-#: vCPUs of the sizes of AWS from xlarge on; the smaller ones have 2, or one core.
-_VCPUS_PER_XLARGE = 4
-
-_CATALOG = Path(__file__).parent / "catalog" / "cpus.json"
-#: The kind of a CPU that is in no catalog, by the vector instructions that torch uses on it; any other is a server's.
-_KIND_OF_INSTRUCTIONS = {"AVX2": "x86-avx2", "SVE256": "arm"}
-#: Words in the names of CPUs that tell the kind.
-_KIND_OF_NAMES = {"apple": "apple-accelerate", "aarch64": "arm", "neoverse": "arm", "graviton": "arm"}
-USUAL_KIND = "x86-avx512"
+def _document() -> Mapping[str, Any]:
+    return read_catalog("cpus.json", "cpus", "kinds")
 
 
+@cache
 def cpu_kinds() -> Mapping[str, CpuKind]:
     """Every kind of CPU by its name."""
-    return _catalog().kinds
+    kinds = msgspec.convert(_document()["kinds"], list[CpuKind])
+    return MappingProxyType({kind.name: kind for kind in kinds})
+
+
+@cache
+def cpus() -> Mapping[str, CpuSheet]:
+    """Every CPU of the catalog by its name, in catalog order: by maker and generation."""
+    sheets = msgspec.convert(_document()["cpus"], list[CpuSheet])
+    return MappingProxyType({sheet.name: sheet for sheet in sheets})
 
 
 def kind_of(facts: Mapping[str, Any]) -> CpuKind:
     """The kind of the CPU of a machine's fingerprint: of its sheet, else by its name and vector instructions."""
-    name = str(facts.get("cpu", ""))
+    name, words = str(facts.get("cpu", "")), _document()["words"]
     for called in (f"{name} {facts.get('cpu_version', '')}", name):
         with suppress(UnknownCPU):
             return cpu_kinds()[find_cpu(called).kind]
-    by_name = next((kind for word, kind in _KIND_OF_NAMES.items() if word in name.lower()), "")
-    return cpu_kinds()[by_name or _KIND_OF_INSTRUCTIONS.get(str(facts.get("cpu_instructions")), USUAL_KIND)]
-
-
-def cpus() -> Mapping[str, CpuSheet]:
-    """Every CPU of the catalog by its name, in catalog order: by maker and generation."""
-    return _catalog().sheets
+    by_name = next((kind for word, kind in words["kinds"].items() if word in name.lower()), "")
+    return cpu_kinds()[by_name or words["instructions"].get(str(facts.get("cpu_instructions")), USUAL_KIND)]
 
 
 def find_cpu(name: str) -> CpuSheet:
@@ -152,12 +142,33 @@ def find_cpu(name: str) -> CpuSheet:
     the closest names.
     """
     instance = find_instance(name)
-    sheet = instance.sheet if instance else _called(name)
-    if sheet is None:
-        names = {spelling: [sheet.name for sheet in sheets] for spelling, sheets in _catalog().spelt.items()}
-        alike = ", ".join(closest(_spelling(name), names))
-        raise UnknownCPU(f"no CPU is called {name!r}" + (f"; the closest are: {alike}" if alike else ""))
-    return sheet
+    if instance is not None:
+        return instance.sheet
+    spelling, said = _spelling(name), makers(name, _document()["words"])
+    for sheet in _aliases().get(spelling, ()):
+        if said <= {sheet.name.split()[0].lower()}:
+            return sheet
+    alike = ", ".join(closest(spelling, {other: [s.name for s in sheets] for other, sheets in _aliases().items()}))
+    raise UnknownCPU(f"no CPU is called {name!r}" + (f"; the closest are: {alike}" if alike else ""))
+
+
+@cache
+def _aliases() -> Mapping[str, list[CpuSheet]]:
+    """The CPUs by all their names as ``_spelling`` writes them."""
+    spelt: dict[str, list[CpuSheet]] = {}
+    for sheet in cpus().values():
+        for spelling in {_spelling(name) for name in (sheet.name, *sheet.aliases)}:
+            spelt.setdefault(spelling, []).append(sheet)
+    return spelt
+
+
+def _spelling(name: str) -> str:
+    """What tells one CPU from another: ``Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz`` is ``8375c``."""
+    words = _DROPPED.sub(" ", plain(_AFTER.sub("", name.strip()))).split()
+    return "".join(word for word in words if word not in _document()["words"]["noise"])
+
+
+# --- instances of clouds ----------------------------------------------------------------------------------------------
 
 
 def find_instance(name: str) -> Instance | None:
@@ -166,19 +177,36 @@ def find_instance(name: str) -> Instance | None:
     A remark in brackets after it may be there: ``m8g.4xlarge (Graviton4)``. A family alone, in small letters (``m5``;
     ``M5`` is an Apple), says no size.
     """
-    catalog = _catalog()
-    if name in catalog.families:
-        return _instance(name, 0)
     called = _AFTER.sub("", name.strip().lower())
-    for pattern in (_AWS, _GOOGLE, _AZURE):
-        if match := pattern.match(called):
-            parts = match.groupdict()
-            family = parts.get("family") or f"{parts['letters']}{parts['rest']}"
-            if family not in catalog.families:
-                return None
-            instance = _instance(family, catalog.vcpus.get(called, 0))
-            return instance if instance.vcpus else replace(instance, vcpus=_vcpus(parts, instance.vcpus_per_core))
-    return None
+    match = _AWS.match(called) or _GOOGLE.match(called) or _AZURE.match(called)
+    size: Mapping[str, str | None] = match.groupdict() if match else {}
+    family = size.get("family") or f"{size.get('letters')}{size.get('rest')}"
+    if name in _families():
+        family, size = name, {}
+    sheet = _families().get(family)
+    if sheet is None:
+        return None
+    single = sheet.kind == "arm" or family in _document()["one_vcpu_per_core"]
+    per_core = 1 if single else 2
+    return Instance(sheet, _document()["vcpus"].get(called) or _vcpus(size, per_core), per_core)
+
+
+@cache
+def _families() -> Mapping[str, CpuSheet]:
+    """The CPU of each family of instances."""
+    return {family: sheet for sheet in cpus().values() for family in sheet.instances}
+
+
+def _vcpus(size: Mapping[str, str | None], per_core: int) -> int:
+    """vCPUs by the parts of an instance type's name; 0 where they do not say."""
+    named = size.get("size")
+    if named is None:
+        return int(size.get("n") or 0)
+    if named.endswith("xlarge"):
+        return _VCPUS_PER_XLARGE * int(size["n"] or 1)
+    if named.startswith("metal"):
+        return _VCPUS_PER_XLARGE * int(size["xl"] or 0)
+    return per_core if named == "medium" else 2
 
 
 def named_cores(name: str, count: float | None = None) -> tuple[CpuSheet, int]:
@@ -195,62 +223,3 @@ def named_cores(name: str, count: float | None = None) -> tuple[CpuSheet, int]:
     if not 0.0 < count < math.inf:
         raise ValueError(f"the cores of {name} must be a number above 0, not {count!r}")
     return sheet, math.ceil(count / (1 if instance is None else instance.vcpus_per_core))
-
-
-@dataclass(frozen=True, slots=True)
-class _Catalog:
-    """The file, and its names as ``_spelling`` writes them; ``vcpus`` of the sizes whose name does not say them."""
-
-    kinds: Mapping[str, CpuKind]
-    sheets: Mapping[str, CpuSheet]
-    spelt: Mapping[str, list[CpuSheet]]
-    families: Mapping[str, CpuSheet]
-    one_vcpu_per_core: frozenset[str]
-    vcpus: Mapping[str, int]
-
-
-@cache
-def _catalog() -> _Catalog:
-    document = read_catalog(_CATALOG, "cpus", "kinds")
-    kinds = {kind.name: kind for kind in msgspec.convert(document["kinds"], list[CpuKind])}
-    sheets = msgspec.convert(document["cpus"], list[CpuSheet])
-    spelt: dict[str, list[CpuSheet]] = {}
-    for sheet in sheets:
-        for spelling in dict.fromkeys(_spelling(name) for name in (sheet.name, *sheet.aliases)):
-            spelt.setdefault(spelling, []).append(sheet)
-    families = {family: sheet for sheet in sheets for family in sheet.instances}
-    by_name = MappingProxyType({sheet.name: sheet for sheet in sheets})
-    single = frozenset(document["one_vcpu_per_core"])
-    return _Catalog(MappingProxyType(kinds), by_name, spelt, families, single, document["vcpus"])
-
-
-def _instance(family: str, vcpus: int) -> Instance:
-    sheet = _catalog().families[family]
-    single = sheet.kind == "arm" or family in _catalog().one_vcpu_per_core
-    return Instance(sheet, vcpus, vcpus_per_core=1 if single else 2)
-
-
-def _called(name: str) -> CpuSheet | None:
-    said = {_MAKERS[word] for word in plain(name).split() if word in _MAKERS}
-    for sheet in _catalog().spelt.get(_spelling(name), ()):
-        if said <= {sheet.name.split()[0].lower()}:
-            return sheet
-    return None
-
-
-def _spelling(name: str) -> str:
-    """What tells one CPU from another: ``Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz`` is ``8375c``."""
-    words = _DROPPED.sub(" ", plain(_AFTER.sub("", name.strip()))).split()
-    return "".join(word for word in words if word not in _NOISE)
-
-
-def _vcpus(size: Mapping[str, str | None], per_core: int) -> int:
-    """vCPUs by the parts of an instance type's name; 0 where they do not say."""
-    named = size.get("size")
-    if named is None:
-        return int(size["n"] or 0)
-    if named.endswith("xlarge"):
-        return _VCPUS_PER_XLARGE * int(size["n"] or 1)
-    if named.startswith("metal"):
-        return _VCPUS_PER_XLARGE * int(size["xl"] or 0)
-    return per_core if named == "medium" else 2

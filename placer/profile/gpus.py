@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from placer.errors import UnknownGPU
-from placer.profile.names import closest, plain, read_catalog
+from placer.profile.catalog import closest, makers, plain, read_catalog
+
+#: Generations of Apple's GPUs of which ops were published that ran through MPS.
+PUBLISHED_MPS = frozenset(("apple7", "apple8", "apple9"))
+#: What people leave out of the names of cards: ``4090``, ``7900 XTX``, ``A770``.
+_SERIES = re.compile(r"^(?:rtx|gtx|rx|arc)(?=[ab]?\d{3,4}(?!\d))")
+#: What ``nvidia-smi -L`` writes around a name.
+_LISTED = re.compile(r"^\s*GPU \d+:|\(UUID:[^)]*\)")
+#: ``lspci`` writes the chip, then the name in brackets.
+_BRACKETED = re.compile(r"\[([^\[\]]+)\]")
+_MEMORY = re.compile(r"(?<![a-z0-9])(\d{1,4}) ?(?:gb|gib|g)(?![a-z0-9])")
+#: A slice of a card (MIG) as drivers, Kubernetes and Slurm write it: ``... MIG 3g.20gb``, ``..._1g.10gb``. A part of
+#: its compute may be named before: ``1c.3g.20gb``.
+_SLICE = re.compile(
+    r"^(?P<card>.*?)[\s_-]+(?:mig[\s_-]+)?(?:(?P<c>\d)c\.)?(?P<g>\d)g\.(?P<gb>\d+)gb\S*$", re.IGNORECASE
+)
+#: A virtual GPU: ``T4-16Q`` has 16 GB of a T4; ``A100-3-20C`` is a slice.
+_VIRTUAL = re.compile(r"^(?P<card>.*?\S)-(?:(?P<g>\d)-)?(?P<gb>\d+)(?P<kind>[abcq])$", re.IGNORECASE)
+#: Figures that a slice has in proportion to its SMs.
+_BY_SMS = (
+    "float32_tflops", "float64_tflops", "float16_tflops", "tensor_float16_tflops", "tensor_bfloat16_tflops",
+    "tensor_tf32_tflops", "watts",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,27 +83,51 @@ class DataSheet:
     unchecked: tuple[str, ...]
 
 
-#: Words by which a name says who made the GPU.
-_MAKERS = {
-    "nvidia": "nvidia", "geforce": "nvidia", "tesla": "nvidia", "quadro": "nvidia", "jetson": "nvidia",
-    "grid": "nvidia", "amd": "amd", "ati": "amd", "radeon": "amd", "instinct": "amd", "intel": "intel",
-    "arc": "intel", "apple": "apple",
-}  # fmt: skip
-#: Words that never tell two GPUs of one maker apart.
-_NOISE = frozenset(
-    ("amd", "apple", "ati", "corporation", "design", "developer", "geforce", "generation", "gpu", "graphics", "grid",
-     "instinct", "intel", "jetson", "kit", "lovelace", "nvgpu", "nvidia", "quadro", "radeon", "series", "shared",
-     "tesla", "with")
-)  # fmt: skip
-#: Other words for one thing.
-_SAME = {"mobile": "laptop", "notebook": "laptop"}
-#: What people leave out of the names of cards: ``4090``, ``7900 XTX``, ``A770``.
-_SERIES = re.compile(r"^(?:rtx|gtx|rx|arc)(?=[ab]?\d{3,4}(?!\d))")
-#: What ``nvidia-smi -L`` writes around a name.
-_LISTED = re.compile(r"^\s*GPU \d+:|\(UUID:[^)]*\)")
-#: ``lspci`` writes the chip, then the name in brackets.
-_BRACKETED = re.compile(r"\[([^\[\]]+)\]")
-_MEMORY = re.compile(r"(?<![a-z0-9])(\d{1,4}) ?(?:gb|gib|g)(?![a-z0-9])")
+@cache
+def gpus() -> Mapping[str, DataSheet]:
+    """Every GPU of the catalog by its name, in catalog order: by vendor and family, the usual variant first."""
+    sheets = msgspec.convert(read_catalog("gpus.json", "gpus")["gpus"], list[DataSheet])
+    return MappingProxyType({sheet.name: sheet for sheet in sheets})
+
+
+def find_gpu(name: str, *, memory_bytes: int = 0, sms: int = 0) -> DataSheet:
+    """The data sheet of the GPU that people or drivers call ``name``: ``A100``, ``rtx4090``, ``Tesla V100-SXM2-32GB``.
+
+    A maker, a memory size or an architecture in the name has to agree with the sheet. Of GPUs that share a name, the
+    first one in the catalog is meant, or that with as many SMs and as much memory as the driver reports (0: unknown);
+    the sheet's ``name`` says which. Slices (``A100 MIG 3g.20gb``) and virtual GPUs (``GRID T4-16Q``) follow from the
+    card's sheet. Raises UnknownGPU, which lists the closest names.
+    """
+    called = _LISTED.sub(" ", name).strip()
+    sheets = _cards(called) or _parts_of_cards(called)
+    if not sheets:
+        names = {core: [sheet.name for _, sheet in aliases] for core, aliases in _aliases().items()}
+        alike = ", ".join(closest(_read(name).core, names))
+        hint = f"the closest are: {alike}; " if alike else ""
+        raise UnknownGPU(f"no GPU is called {name!r}; {hint}list them all with: placer gpus")
+
+    def unlike(sheet: DataSheet) -> tuple[bool, float]:
+        distance = abs(math.log(memory_bytes / (sheet.memory_gb * 2**30))) if memory_bytes > 0 else 0.0
+        return sms > 0 and sheet.sms != sms, distance
+
+    return min(sheets, key=unlike)
+
+
+def reported_gpu(facts: Mapping[str, Any]) -> DataSheet:
+    """The data sheet of an accelerator as a machine's fingerprint describes it. Raises UnknownGPU."""
+    memory, sms = (int(facts.get(name) or 0) for name in ("memory_bytes", "sms"))
+    return find_gpu(str(facts.get("name") or ""), memory_bytes=memory, sms=sms)
+
+
+def knowledge(name: str) -> str:
+    """What predictions for a GPU of the catalog rest on: ``published (N rows)``, or of MPS alike, or ``data sheet``."""
+    if name in gpus() and gpus()[name].architecture in PUBLISHED_MPS:
+        return "published (MPS)"
+    rows = read_catalog("published.json")["rows"].get(name, 0)  # behind the fitted numbers of that GPU
+    return f"published ({rows:,} rows)" if rows else "data sheet"
+
+
+# --- the names of cards -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +147,14 @@ class _Name:
         architectures = self.architectures <= {sheet.architecture, *alias.architectures}
         return sizes and architectures and self.makers <= {sheet.vendor}
 
-    def narrows_as(self, alias: _Name) -> bool:
-        """Whether both say the same beside the core."""
-        return (self.memory_gb, self.architectures) == (alias.memory_gb, alias.architectures)
 
-
-def _read(text: str) -> _Name:
-    text = plain(text)
-    words = _MEMORY.sub(" ", text).split()
-    architectures = _architectures().intersection(words)
-    core = "".join(_SAME.get(word, word) for word in words if word not in _NOISE | architectures)
-    sizes = frozenset(int(size) for size in _MEMORY.findall(text))
-    return _Name(core, sizes, architectures, frozenset(_MAKERS[word] for word in words if word in _MAKERS))
+def _read(name: str) -> _Name:
+    words, text = read_catalog("gpus.json", "gpus")["words"], plain(name)
+    said = _MEMORY.sub(" ", text).split()
+    architectures = _architectures().intersection(said)
+    left_out = {*words["noise"], *architectures}
+    core = "".join(words["same"].get(word, word) for word in said if word not in left_out)
+    return _Name(core, frozenset(map(int, _MEMORY.findall(text))), architectures, makers(name, words))
 
 
 @cache
@@ -134,74 +174,41 @@ def _aliases() -> Mapping[str, list[tuple[_Name, DataSheet]]]:
     return by_core
 
 
-def _called(text: str) -> tuple[DataSheet, ...]:
-    """The GPUs that a name may mean, first the one that has it: of several, the one that comes first in the catalog."""
+def _called(text: str) -> list[DataSheet]:
+    """The GPUs that a name may mean: first those that say the same beside its core, else in catalog order."""
     name = _read(text)
+    said = (name.memory_gb, name.architectures)
     meant = [(alias, sheet) for alias, sheet in _aliases().get(name.core, ()) if name.means(sheet, alias)]
-    narrowest_first = sorted(meant, key=lambda pair: not name.narrows_as(pair[0]))
-    return tuple(dict.fromkeys(sheet for _, sheet in narrowest_first))
+    same = [sheet for alias, sheet in meant if said == (alias.memory_gb, alias.architectures)]
+    return list(dict.fromkeys([*same, *(sheet for _, sheet in meant)]))
 
 
-def _cards(text: str) -> tuple[DataSheet, ...]:
+def _cards(text: str) -> list[DataSheet]:
     """The GPUs that a name may mean, which may stand in brackets; of ``MI60 / MI50`` those of either."""
     bracketed = _BRACKETED.findall(text)
     for name in (text, *bracketed):
         if sheets := _called(name):
             return sheets
-    either = [name for names in bracketed or [text] for name in names.split("/")]
-    return tuple(dict.fromkeys(sheet for name in either for sheet in _called(name)))
+    either = "/".join(bracketed or [text]).split("/")
+    return list(dict.fromkeys(sheet for name in either for sheet in _called(name)))
 
 
-#: A slice of a card (MIG) as drivers, Kubernetes and Slurm write it: ``... MIG 3g.20gb``, ``..._1g.10gb``. A part of
-#: its compute may be named before: ``1c.3g.20gb``.
-_SLICE = re.compile(
-    r"^(?P<card>.*?)[\s_-]+(?:mig[\s_-]+)?(?:(?P<c>\d)c\.)?(?P<g>\d)g\.(?P<gb>\d+)gb\S*$", re.IGNORECASE
-)
-#: A virtual GPU: ``T4-16Q`` has 16 GB of a T4; ``A100-3-20C`` is a slice.
-_VIRTUAL = re.compile(r"^(?P<card>.*?\S)-(?:(?P<g>\d)-)?(?P<gb>\d+)(?P<kind>[abcq])$", re.IGNORECASE)
-#: Chips that can be sliced, and the most slices of compute in each.
-_SLICES = {"GA100": 7, "GH100": 7, "GB100": 7, "GB110": 7, "GB202": 4}
-#: SMs of a slice by (slices of compute, eighths of the memory), as ``nvidia-smi mig -lgip`` lists them, of each chip
-#: with as many SMs. Of other cards NVIDIA's MIG user guide states the share of the SMs, which is that of the slices.
-_SLICE_SMS = {
-    ("GA100", 108): {(1, 1): 14, (1, 2): 14, (2, 2): 28, (3, 4): 42, (4, 4): 56, (7, 8): 98},
-    ("GA100", 56): {(1, 2): 14, (2, 4): 28, (4, 8): 56},
-    ("GH100", 132): {(1, 1): 16, (1, 2): 26, (2, 2): 32, (3, 4): 60, (4, 4): 64, (7, 8): 132},
-    ("GH100", 114): {(1, 1): 14, (1, 2): 14, (2, 2): 30, (3, 4): 46, (4, 4): 62, (7, 8): 114},
-}
-#: Figures that a slice has in proportion to its SMs.
-_BY_SMS = (
-    "float32_tflops", "float64_tflops", "float16_tflops", "tensor_float16_tflops", "tensor_bfloat16_tflops",
-    "tensor_tf32_tflops", "watts",
-)  # fmt: skip
+# --- parts of cards ---------------------------------------------------------------------------------------------------
 
 
-def _slice(sheet: DataSheet, compute: int, memory_gb: int, used: int) -> DataSheet | None:
-    """A slice of a card: arithmetic and power by its SMs, bandwidth and L2 by its memory. None where there is none.
-
-    ``used`` of its ``compute`` slices are granted.
-    """
-    whole, eighths = _SLICES.get(sheet.chip, 0), round(8 * memory_gb / sheet.memory_gb)
-    named = abs(memory_gb - sheet.memory_gb * eighths / 8) < 1  # names round the memory up
-    if not named or not 0 < used <= compute <= whole:
-        return None
-    shared = {(compute, eighths): sheet.sms * compute // whole}
-    slice_sms = _SLICE_SMS.get((sheet.chip, sheet.sms), shared).get((compute, eighths), 0) * used // compute
-    if not slice_sms:
-        return None
-    name = f"{f'{used}c.' if used < compute else ''}{compute}g.{memory_gb}gb"
-    scaled = {field: round(getattr(sheet, field) * slice_sms / sheet.sms, 4) for field in _BY_SMS}
-    return replace(
-        sheet,
-        name=f"{sheet.name} MIG {name}",
-        sms=slice_sms,
-        memory_gb=float(memory_gb),
-        **scaled,
-        aliases=(),
-        bandwidth_gbps=sheet.bandwidth_gbps * eighths / 8,
-        l2_mb=sheet.l2_mb * eighths / 8,
-        source=f"{sheet.source}; NVIDIA's MIG user guide, nvidia-smi: shares of SMs, memory and L2",
-    )
+def _parts_of_cards(name: str) -> list[DataSheet]:
+    """The slices or virtual GPUs that ``name`` may mean."""
+    virtual = _VIRTUAL.match(name)
+    part = _SLICE.match(name) or virtual
+    if part is None:
+        return []
+    card, compute, memory_gb = part["card"], int(part["g"] or 0), int(part["gb"])
+    if not compute and part is virtual:
+        return [_virtual(sheet, memory_gb, part["kind"]) for sheet in _cards(card)]
+    backing = _VIRTUAL.match(card)  # H100L-1-12C MIG 1g.12gb
+    used = int(part.groupdict().get("c") or compute)
+    slices = [_slice(sheet, compute, memory_gb, used) for sheet in _cards(backing["card"] if backing else card)]
+    return [sheet for sheet in slices if sheet is not None]
 
 
 def _virtual(sheet: DataSheet, memory_gb: int, kind: str) -> DataSheet:
@@ -210,76 +217,30 @@ def _virtual(sheet: DataSheet, memory_gb: int, kind: str) -> DataSheet:
     return replace(sheet, name=f"{sheet.name}-{memory_gb}{kind.upper()}", memory_gb=float(memory), aliases=())
 
 
-_CATALOG = Path(__file__).parent / "catalog" / "gpus.json"
-_PUBLISHED = _CATALOG.with_name("published.json")
+def _slice(sheet: DataSheet, compute: int, memory_gb: int, used: int) -> DataSheet | None:
+    """A slice of a card: arithmetic and power by its SMs, bandwidth and L2 by its memory. None where there is none.
 
-
-@cache
-def gpus() -> Mapping[str, DataSheet]:
-    """Every GPU of the catalog by its name, in catalog order: by vendor and family, the usual variant first."""
-    sheets = msgspec.convert(read_catalog(_CATALOG, "gpus")["gpus"], list[DataSheet])
-    return MappingProxyType({sheet.name: sheet for sheet in sheets})
-
-
-def find_gpu(name: str, *, memory_bytes: int = 0, sms: int = 0) -> DataSheet:
-    """The data sheet of the GPU that people or drivers call ``name``: ``A100``, ``rtx4090``, ``Tesla V100-SXM2-32GB``.
-
-    A maker, a memory size or an architecture in the name has to agree with the sheet. Of GPUs that share a name, the
-    first one in the catalog is meant, or that with as many SMs and as much memory as the driver reports (0: unknown);
-    the sheet's ``name`` says which. Slices (``A100 MIG 3g.20gb``) and virtual GPUs (``GRID T4-16Q``) follow from the
-    card's sheet. Raises UnknownGPU, which lists the closest names.
+    ``used`` of its ``compute`` slices are granted.
     """
-    called = _LISTED.sub(" ", name).strip()
-    sheets = _cards(called) or _parts_of_cards(called)
-    if not sheets:
-        names = {core: [sheet.name for _, sheet in aliases] for core, aliases in _aliases().items()}
-        alike = ", ".join(closest(_read(name).core, names))
-        hint = f"the closest are: {alike}; " if alike else ""
-        raise UnknownGPU(f"no GPU is called {name!r}; {hint}list them all with: placer gpus")
-    return min(sheets, key=lambda sheet: _unlike(sheet, memory_bytes, sms))
-
-
-def reported_gpu(facts: Mapping[str, Any]) -> DataSheet:
-    """The data sheet of an accelerator as a machine's fingerprint describes it. Raises UnknownGPU."""
-    memory, sms = (int(facts.get(name) or 0) for name in ("memory_bytes", "sms"))
-    return find_gpu(str(facts.get("name") or ""), memory_bytes=memory, sms=sms)
-
-
-def _unlike(sheet: DataSheet, memory_bytes: int, sms: int) -> tuple[bool, float]:
-    """How far a sheet is from what a driver reports: in SMs, then in memory."""
-    distance = abs(math.log(memory_bytes / (sheet.memory_gb * 2**30))) if memory_bytes > 0 else 0.0
-    return sms > 0 and sheet.sms != sms, distance
-
-
-def _parts_of_cards(name: str) -> tuple[DataSheet, ...]:
-    """The slices or virtual GPUs that ``name`` may mean."""
-    virtual = _VIRTUAL.match(name)
-    part = _SLICE.match(name) or virtual
-    if part is None:
-        return ()
-    card, compute, memory_gb = part["card"], int(part["g"] or 0), int(part["gb"])
-    if not compute and part is virtual:
-        return tuple(_virtual(sheet, memory_gb, part["kind"]) for sheet in _cards(card))
-    backing = _VIRTUAL.match(card)  # H100L-1-12C MIG 1g.12gb
-    used = int(part.groupdict().get("c") or compute)
-    cards = _cards(backing["card"] if backing else card)
-    slices = (_slice(sheet, compute, memory_gb, used) for sheet in cards)
-    return tuple(sheet for sheet in slices if sheet is not None)
-
-
-#: Generations of Apple's GPUs of which ops were published that ran through MPS.
-PUBLISHED_MPS = frozenset(("apple7", "apple8", "apple9"))
-
-
-def knowledge(name: str) -> str:
-    """What predictions for a GPU of the catalog rest on: ``published (N rows)``, or of MPS alike, or ``data sheet``."""
-    if name in gpus() and gpus()[name].architecture in PUBLISHED_MPS:
-        return "published (MPS)"
-    rows = published_rows().get(name, 0)
-    return f"published ({rows:,} rows)" if rows else "data sheet"
-
-
-@cache
-def published_rows() -> Mapping[str, int]:
-    """Number of published measurements behind the fitted numbers of each GPU that has any, by its catalog name."""
-    return MappingProxyType(json.loads(_PUBLISHED.read_text(encoding="utf-8"))["rows"])
+    chips = read_catalog("gpus.json", "gpus")["slices"]
+    whole, eighths = chips["most"].get(sheet.chip, 0), round(8 * memory_gb / sheet.memory_gb)
+    named = abs(memory_gb - sheet.memory_gb * eighths / 8) < 1  # names round the memory up
+    if not named or not 0 < used <= compute <= whole:
+        return None
+    shape = f"{compute}/{eighths}"
+    listed = chips["sms"].get(f"{sheet.chip}/{sheet.sms}", {shape: sheet.sms * compute // whole})
+    slice_sms = listed.get(shape, 0) * used // compute
+    if not slice_sms:
+        return None
+    name = f"{f'{used}c.' if used < compute else ''}{compute}g.{memory_gb}gb"
+    return replace(
+        sheet,
+        name=f"{sheet.name} MIG {name}",
+        sms=slice_sms,
+        memory_gb=float(memory_gb),
+        **{field: round(getattr(sheet, field) * slice_sms / sheet.sms, 4) for field in _BY_SMS},
+        aliases=(),
+        bandwidth_gbps=sheet.bandwidth_gbps * eighths / 8,
+        l2_mb=sheet.l2_mb * eighths / 8,
+        source=f"{sheet.source}; NVIDIA's MIG user guide, nvidia-smi: shares of SMs, memory and L2",
+    )
