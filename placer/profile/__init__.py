@@ -1,6 +1,6 @@
 """What is known of a machine: its profile, the JSON it is kept as, what comes with placer, and the catalogs."""
 
-from placer.files import replace_file
+from placer.files import open_regular, read_regular, replace_file
 from placer.profile.cores import THREAD_SECONDS, Cores
 from placer.profile.cpus import (
     USUAL_KIND,
@@ -31,7 +31,6 @@ from placer.profile.profile import (
     stale_fields,
     uncalibrated,
 )
-from placer.profile.regular import open_regular, read_regular
 from placer.profile.store import (
     SUFFIXES,
     check_name,

@@ -7,33 +7,24 @@ Samples are tables by (device, threads, family), one row per sample:
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from msgspec import Meta, Raw, Struct
-from numpy.typing import NDArray
 
 from placer.collector import without_collection
 from placer.errors import ProfileDamaged, ProfileError, ProfileTooNew, ProfileTooOld
 from placer.profile.cores import Cores
 from placer.profile.profile import OLDEST_SCHEMA, SCHEMA, Device, FamilyFit, Profile, Sample
 
-Array = NDArray[np.float64]
 FORMAT = "placer machine profile"
-#: A profile nests seven deep. The check comes before the parser, whose recursion limit is the caller's to change.
-MAX_DEPTH = 32
-_PIECE = 1 << 20
 #: Largest offset of an op, and number of a device, that is read: an offset is a factor of 20,000 then.
 MOST_OFFSET = 10.0
 #: Kernels that one call of an op runs in, at most; their number is stored under such names.
 _MOST_KERNELS, _KERNELS = 1e6, "kernels/"
 _FIXED_COLUMNS = 5  # of a sample row, before its features
-#: Opening brackets become +1, closing ones -1 (as signed bytes), everything else goes.
-_BRACKETS = bytes.maketrans(b"[{]}", bytes([1, 1, 255, 255]))
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 #: One line of text without what steers a terminal.
 _PRINTABLE = "^[^\\x00-\\x1f\\x7f-\\x9f\\u200b-\\u200f\\u2028-\\u202e\\ufeff]*\\Z"
@@ -139,25 +130,15 @@ def _plain(value: Any) -> Any:
 
 
 def _encoded_fit(fit: Device) -> _Fit:
-    families = {name: _encoded_family(family) for name, family in fit.families.items()}
+    stored = {name: getattr(fit, name) for name in _Fit.__struct_fields__}
     cores = None
     if fit.cores is not None:
-        cores = _Cores(fit.cores.region_seconds, fit.cores.cache_bytes, fit.cores.thread_seconds, fit.cores.pace)
-    return _Fit(
-        fit.device,
-        fit.threads,
-        dict(fit.rates),
-        families,
-        dict(fit.framework),
-        dict(fit.interval),
-        fit.reference,
-        fit.gpu,
-        cores,
-        fit.edition,
-    )
+        cores = _Cores(**{name: getattr(fit.cores, name) for name in _Cores.__struct_fields__})
+    return _Fit(**{**stored, "families": {name: _rounded(f) for name, f in fit.families.items()}, "cores": cores})
 
 
-def _encoded_family(family: FamilyFit) -> _Family:
+def _rounded(family: FamilyFit) -> _Family:
+    """A family, what is learnt to a ten-thousandth."""
     offsets = {name: round(offset, 4) for name, offset in family.offsets.items()}
     return _Family(tuple(round(n, 4) for n in family.numbers), offsets, round(family.sigma, 4), family.measured)
 
@@ -190,8 +171,6 @@ def decode(data: bytes, where: str, *, samples: bool = True) -> Profile:
     within them goes unnoticed.
     """
     try:
-        if _depth(data) > MAX_DEPTH and _depth(re.sub(rb'"(?:[^"\\]|\\.)*"', b"", data)) > MAX_DEPTH:
-            raise ValueError(f"it nests deeper than {MAX_DEPTH} levels")
         with without_collection():
             _check_format(data, where)
             return _profile(msgspec.json.decode(data, type=_Document), samples=samples)
@@ -212,18 +191,6 @@ def _check_format(data: bytes, where: str) -> None:
         raise ProfileTooOld(f"{where} has format {head.schema}, which is no longer read; run: placer calibrate")
 
 
-def _depth(data: bytes) -> int:
-    """Deepest bracket nesting, strings not told apart."""
-    deepest = depth = 0
-    # Piece by piece: the running sums of a file full of brackets would take eight times its size.
-    for start in range(0, len(data), _PIECE):
-        steps = np.frombuffer(data[start : start + _PIECE].translate(_BRACKETS, _NOT_BRACKETS), dtype=np.int8)
-        if len(steps):
-            depths = depth + np.cumsum(steps, dtype=np.int64)
-            deepest, depth = max(deepest, int(depths.max())), int(depths[-1])
-    return deepest
-
-
 def _profile(document: _Document, *, samples: bool) -> Profile:
     fits = tuple(_fit(fit, f"fits[{i}]") for i, fit in enumerate(document.fits))
     if len({(fit.device, fit.threads) for fit in fits}) < len(fits):
@@ -237,19 +204,9 @@ def _profile(document: _Document, *, samples: bool) -> Profile:
         tables = msgspec.json.decode(document.samples, type=list[_Table]) if samples else []
     except msgspec.ValidationError as error:
         raise ValueError(f"samples: {error}") from None
-    measured = [sample for i, table in enumerate(tables) for sample in _samples(table, f"samples[{i}]")]
-    return Profile(
-        schema=SCHEMA,
-        created=document.created,
-        fingerprint=document.fingerprint,
-        samples=tuple(measured),
-        fits=fits,
-        noise=document.noise,
-        warnings=document.warnings,
-        complete=document.complete,
-        seconds=document.seconds,
-        unusable=document.unusable,
-    )
+    measured = tuple(sample for i, table in enumerate(tables) for sample in _samples(table, f"samples[{i}].rows"))
+    stored = {name: getattr(document, name) for name in _Document.__struct_fields__ if name != "format"}
+    return Profile(**{**stored, "fits": fits, "samples": measured})
 
 
 def _check_fingerprint(fingerprint: dict[str, Any]) -> None:
@@ -288,22 +245,16 @@ def _fit(fit: _Fit, where: str) -> Device:
     for name, count in fit.framework.items():
         if name.startswith(_KERNELS) and count > _MOST_KERNELS:
             raise ValueError(f"{where}.framework.{name}: no call runs in {count:g} kernels")
-    families = {
-        name: FamilyFit(family.numbers, family.offsets, family.sigma, family.measured)
-        for name, family in fit.families.items()
-    }
-    return Device(
-        fit.device,
-        fit.threads,
-        fit.rates,
-        families,
-        fit.framework,
-        fit.interval,
-        fit.reference,
-        fit.gpu,
-        cores=_cores(fit, where),
-        edition=fit.edition,
-    )
+    families = {name: FamilyFit(**msgspec.structs.asdict(family)) for name, family in fit.families.items()}
+    cores = None
+    if fit.cores is not None:
+        if fit.device != "cpu" or fit.threads < 2 or fit.families:
+            raise ValueError(f"{where}.cores: only a CPU has them, with several threads and no families")
+        if lacking := _lacking(fit.rates):
+            raise ValueError(f"{where}.cores: the rates have no {', no '.join(lacking)}")
+        rates = {"flops_per_second": fit.rates["flops/float32"], "bytes_per_second": fit.rates["bytes_per_second"]}
+        cores = Cores(fit.rates, **rates, **msgspec.structs.asdict(fit.cores))
+    return Device(**{**msgspec.structs.asdict(fit), "families": families, "cores": cores})
 
 
 def _lacking(rates: Mapping[str, float]) -> list[str]:
@@ -311,52 +262,14 @@ def _lacking(rates: Mapping[str, float]) -> list[str]:
     return [name for name in ("flops/float32", "bytes_per_second") if not rates.get(name, 0.0) > 0.0]
 
 
-def _cores(fit: _Fit, where: str) -> Cores | None:
-    stored, rates = fit.cores, fit.rates
-    if stored is None:
-        return None
-    if fit.device != "cpu" or fit.threads < 2 or fit.families:
-        raise ValueError(f"{where}.cores: only a CPU has them, with several threads and no families")
-    lacking = _lacking(rates)
-    if lacking:
-        raise ValueError(f"{where}.cores: the rates have no {', no '.join(lacking)}")
-    return Cores(
-        rates,
-        stored.region_seconds,
-        rates["flops/float32"],
-        rates["bytes_per_second"],
-        stored.cache_bytes,
-        stored.thread_seconds,
-        stored.pace,
-    )
-
-
-def _samples(table: _Table, where: str) -> list[Sample]:
-    width = len(table.rows[0]) if table.rows else _FIXED_COLUMNS
-    if width < _FIXED_COLUMNS or any(len(row) != width for row in table.rows):
-        raise ValueError(f"{where}.rows: expected rows of one width, {_FIXED_COLUMNS} columns at the least")
-    values = np.array(table.rows, dtype=np.float64).reshape(len(table.rows), width)
-    _check_indices(values[:, 0], f"{where}.rows column 0", len(table.ops))
-    counts = values[:, 4]
-    whole = (counts >= 1) & (counts <= 2**53) & (counts == np.floor(counts))
-    if (values[:, 1:4] < 0).any() or not whole.all():
-        raise ValueError(f"{where}.rows: times and spreads must not be negative, counts must be whole and at least 1")
-    return [
-        Sample(
-            table.device,
-            table.threads,
-            table.family,
-            table.ops[int(op)],
-            tuple(features),
-            seconds,
-            host_seconds,
-            spread,
-            int(count),
-        )
-        for op, seconds, host_seconds, spread, count, *features in table.rows
-    ]
-
-
-def _check_indices(array: Array, where: str, bound: int) -> None:
-    if not ((array >= 0).all() and (array < bound).all() and (array == np.floor(array)).all()):
-        raise ValueError(f"{where}: expected whole numbers from 0 to {bound - 1}")
+def _samples(table: _Table, where: str) -> Iterator[Sample]:
+    for row in table.rows:
+        if len(row) < _FIXED_COLUMNS or len(row) != len(table.rows[0]):
+            raise ValueError(f"{where}: expected rows of one width, {_FIXED_COLUMNS} columns at the least")
+        op, seconds, host_seconds, spread, count, *features = row
+        if not 0 <= op < len(table.ops) or op != int(op):
+            raise ValueError(f"{where} column 0: expected whole numbers from 0 to {len(table.ops) - 1}")
+        if min(seconds, host_seconds, spread) < 0 or not 1 <= count <= 2**53 or count != int(count):
+            raise ValueError(f"{where}: times and spreads must not be negative, counts must be whole and at least 1")
+        head = (table.device, table.threads, table.family, table.ops[int(op)])
+        yield Sample(*head, tuple(features), seconds, host_seconds, spread, int(count))

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from placer.errors import ProfileDamaged, ProfileError, ProfileMissing
-from placer.files import replace_file
+from placer.files import read_regular, replace_file
 from placer.machine import machine_id
 from placer.profile.profile import Profile
-from placer.profile.regular import read_regular
 from placer.profile.schema import FORMAT, decode, encode
 
 #: A profile is a few MB; nothing larger than this is read.

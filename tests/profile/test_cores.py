@@ -11,7 +11,6 @@ import pytest
 from placer import profile as profiles
 from placer.errors import ProfileDamaged
 from placer.profile import Cores, Device, Profile, load
-from placer.profile.cores import TOGETHER
 from placer.profile.schema import decode, encode
 
 CORE = load("intel-xeon-avx512-2-core", samples=False).fit("cpu", 1)
@@ -49,20 +48,6 @@ def test_several_threads_have_the_families_of_one() -> None:
     assert found.interval == of(16).interval
 
 
-def test_between_two_numbers_threads_work_side_by_side_until_all_are_as_fast_as_those_together() -> None:
-    some = profile(of(4, 1.1), of(16, 1.2))
-    four, eight, all_ = (some.fit("cpu", threads).cores for threads in (4, 8, 16))
-    assert four is not None
-    assert eight is not None
-    assert all_ is not None
-    assert eight.region_seconds == pytest.approx((four.region_seconds + all_.region_seconds) / 2)
-    assert eight.pace == pytest.approx((four.pace * all_.pace) ** 0.5)
-    for name in ("flops_per_second", "bytes_per_second"):
-        twice, most = 2.0 * getattr(four, name), getattr(all_, name)
-        assert getattr(eight, name) == pytest.approx((twice**-TOGETHER + most**-TOGETHER) ** (-1 / TOGETHER))
-        assert getattr(four, name) < getattr(eight, name) < min(twice, most)
-
-
 def test_one_more_thread_is_worth_a_whole_one_until_memory_is_full() -> None:
     """One thread and sixteen are known, and four of them read all that memory gives."""
     full = replace(of(16), rates={**of(16).rates, "bytes_per_second": 4.0 * CORE.rates["bytes_per_second"]})
@@ -80,14 +65,6 @@ def test_more_threads_than_cores_are_no_more_cores() -> None:
     assert some.fit("cpu", 64) == some.fit("cpu", 16)
     assert some.fit("cpu") == some.fit("cpu", 16)
     assert some.fit("cpu", 1) == CORE
-
-
-def test_a_number_is_put_together_once() -> None:
-    """Cost models are kept by fit: one that was made anew each time would have a model of its own."""
-    some = profile(of(16))
-    assert some.fit("cpu", 8) is some.fit("cpu", 8)
-    other = replace(some, fits=(CORE, of(16, 2.0)))
-    assert other.fit("cpu", 8) != some.fit("cpu", 8)
 
 
 @pytest.mark.parametrize(

@@ -12,61 +12,22 @@ from hypothesis import strategies as st
 
 from placer.errors import UnknownGPU
 from placer.profile import DataSheet, find_gpu, gpus, knowledge, reported_gpu, shipped
-from placer.profile.gpus import _aliases, _read
 
 SHEETS = tuple(gpus().values())
-#: Lanes that add and multiply in float32, per SM: by compute capability or gfx name, else by architecture.
-LANES = {
-    "3.5": 192, "3.7": 192, "5.0": 128, "5.2": 128, "5.3": 128, "6.0": 64, "6.1": 128, "6.2": 128,
-    "7.0": 64, "7.2": 64, "7.5": 64, "8.0": 64,
-    "kepler": 192, "ampere": 128, "ada": 128, "hopper": 128, "blackwell": 128,
-    "gcn4": 64, "gcn5": 64, "cdna1": 64, "cdna2": 64, "cdna3": 128, "cdna4": 128, "rdna1": 64, "rdna2": 64,
-    "rdna3": 128, "rdna3.5": 128, "rdna4": 128, "xe-hpg": 128, "xe2": 128, "xe-hpc": 128, "xe-lpg+": 128,
-    "apple7": 128, "apple8": 128, "apple9": 128, "apple10": 128,
-}  # fmt: skip
-#: FLOPs per SM and clock of float16 products that add up in float32. GeForce cards have half of it from Turing on.
-TENSOR = {
-    "7.0": 1024, "7.2": 1024, "7.5": 1024, "8.0": 2048, "8.6": 1024, "8.7": 2048, "8.9": 1024, "9.0": 4096,
-    "10.0": 8192, "10.3": 8192, "11.0": 8192, "12.0": 1024, "12.1": 1024,
-    "cdna1": 1024, "cdna2": 1024, "cdna3": 2048, "cdna4": 4096,
-    "rdna3": 512, "rdna3.5": 512, "rdna4": 1024, "xe-hpg": 2048, "xe2": 2048, "xe-hpc": 4096, "xe-lpg+": 2048,
-    "apple10": 1024,
-}  # fmt: skip
-#: Sold with less than their chip can do.
-HALF_RATE = {"NVIDIA A10G", "NVIDIA L20", "NVIDIA L40"}
-#: Export rules limit its peaks below SMs x clock.
-LIMITED = {"NVIDIA H20", "NVIDIA H20-3e"}
-#: Sheets of these count the tensor cores at a lower clock than the rest.
-SLOWER_TENSOR = ("hopper", "blackwell")
-
-
-def by_kind(table: dict[str, int], sheet: DataSheet) -> int:
-    return table.get(sheet.compute_capability) or table.get(sheet.architecture, 0)
-
-
-def half_rate(sheet: DataSheet) -> bool:
-    return sheet.name in HALF_RATE or ("GeForce" in sheet.name and sheet.compute_capability not in ("7.0",))
 
 
 def test_a_sheet_is_consistent() -> None:
     for sheet in SHEETS:
-        clock = sheet.sms * sheet.boost_mhz * 1e6 / 1e12
-        if sheet.name not in LIMITED:
-            assert sheet.float32_tflops == pytest.approx(2 * by_kind(LANES, sheet) * clock, rel=0.03)
-            expected = by_kind(TENSOR, sheet) * clock * (0.5 if half_rate(sheet) else 1)
-            if sheet.tensor_float16_tflops and sheet.architecture in SLOWER_TENSOR:
-                assert 0.85 <= sheet.tensor_float16_tflops / expected <= 1.03
-            elif sheet.tensor_float16_tflops:
-                assert sheet.tensor_float16_tflops == pytest.approx(expected, rel=0.03)
         assert sheet.tensor_bfloat16_tflops <= sheet.tensor_float16_tflops
         assert 2 * sheet.tensor_tf32_tflops <= sheet.tensor_float16_tflops * 1.01
         assert sheet.float64_tflops <= sheet.float32_tflops * 1.01
+        lanes = sheet.float32_tflops * 1e6 / (2 * sheet.sms * sheet.boost_mhz)
+        assert 60 < lanes < 200 or sheet.name.startswith("NVIDIA H20")  # whose peaks export rules limit
         assert sheet.bandwidth_gbps > 0
         assert sheet.memory_gb > 0
         assert (sheet.pcie_gen > 0) == (sheet.pcie_lanes > 0)
         assert 2012 <= sheet.year <= 2026
         assert sheet.source
-        assert set(sheet.unchecked) < {field.name for field in dataclasses.fields(DataSheet)}
         stated = [getattr(sheet, name) for name in sheet.unchecked]  # what nobody states needs no second source
         assert 0 not in stated
 
@@ -89,116 +50,56 @@ def test_the_catalog_is_large_and_is_no_profile() -> None:
     assert {knowledge(sheet.name).partition(" (")[0] for sheet in SHEETS} <= {"published", "data sheet"}
 
 
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("A100", "NVIDIA A100-SXM4-40GB"),
-        ("a100 80gb", "NVIDIA A100-SXM4-80GB"),
-        ("A100 PCIe 80 GB", "NVIDIA A100 80GB PCIe"),
-        ("A100-SXM-80GB", "NVIDIA A100-SXM4-80GB"),
-        ("4090", "NVIDIA GeForce RTX 4090"),
-        ("rtx4090", "NVIDIA GeForce RTX 4090"),
-        ("GeForce RTX 3080 Ti Laptop GPU", "NVIDIA GeForce RTX 3080 Ti Laptop GPU"),
-        ("RTX 3080 Mobile", "NVIDIA GeForce RTX 3080 Laptop GPU"),
-        ("3080", "NVIDIA GeForce RTX 3080"),
-        ("3080 Ti", "NVIDIA GeForce RTX 3080 Ti"),
-        ("RTX 3080 12GB", "NVIDIA GeForce RTX 3080 12GB"),
-        ("4070", "NVIDIA GeForce RTX 4070"),
-        ("4070 Super", "NVIDIA GeForce RTX 4070 SUPER"),
-        ("4070 Ti", "NVIDIA GeForce RTX 4070 Ti"),
-        ("4070 Ti Super", "NVIDIA GeForce RTX 4070 Ti SUPER"),
-        ("1060", "NVIDIA GeForce GTX 1060 6GB"),
-        ("GTX 1060 3GB", "NVIDIA GeForce GTX 1060 3GB"),
-        ("T4", "Tesla T4"),
-        ("NVIDIA Corporation TU104GL [Tesla T4]", "Tesla T4"),
-        ("T400", "NVIDIA T400"),
-        ("A10", "NVIDIA A10"),
-        ("A10G", "NVIDIA A10G"),
-        ("V100", "Tesla V100-SXM2-16GB"),
-        ("V100 32GB", "Tesla V100-SXM2-32GB"),
-        ("Tesla V100-SXM2-32GB", "Tesla V100-SXM2-32GB"),
-        ("Tesla V100S-PCIE-32GB", "Tesla V100S-PCIE-32GB"),
-        ("P100 12GB", "Tesla P100-PCIE-12GB"),
-        ("H100", "NVIDIA H100 80GB HBM3"),
-        ("H100 PCIe", "NVIDIA H100 PCIe"),
-        ("GH200 480GB", "NVIDIA GH200 480GB"),
-        ("GH200 144G HBM3e", "NVIDIA GH200 144G HBM3e"),
-        ("RTX A6000", "NVIDIA RTX A6000"),
-        ("RTX 6000 Ada", "NVIDIA RTX 6000 Ada Generation"),
-        ("Quadro RTX 6000", "Quadro RTX 6000"),
-        ("RTX 6000", "Quadro RTX 6000"),
-        ("TITAN V", "NVIDIA TITAN V"),
-        ("NVIDIA TITAN X (Pascal)", "NVIDIA TITAN X (Pascal)"),
-        ("GTX TITAN X", "NVIDIA GeForce GTX TITAN X"),
-        ("NVIDIA GeForce RTX 2070 with Max-Q Design", "NVIDIA GeForce RTX 2070 with Max-Q Design"),
-        ("mi300x", "AMD Instinct MI300X"),
-        ("AMD Instinct MI250X / MI250", "AMD Instinct MI250X"),
-        ("7900 XTX", "AMD Radeon RX 7900 XTX"),
-        ("7900 XT", "AMD Radeon RX 7900 XT"),
-        ("A770", "Intel(R) Arc(TM) A770 Graphics"),
-        ("Intel(R) Arc(TM) B580 Graphics", "Intel(R) Arc(TM) B580 Graphics"),
-        ("M2 Max", "Apple M2 Max"),
-        ("m2 max 30-core", "Apple M2 Max (30-core GPU)"),
-        ("Apple M2 Max 64GB", "Apple M2 Max"),
-    ],
-)
-def test_names_as_people_and_drivers_write_them(name: str, found: str) -> None:
+NAMES = {
+    "A100": "NVIDIA A100-SXM4-40GB", "a100 80gb": "NVIDIA A100-SXM4-80GB",
+    "A100 PCIe 80 GB": "NVIDIA A100 80GB PCIe", "A100-SXM-80GB": "NVIDIA A100-SXM4-80GB",
+    "4090": "NVIDIA GeForce RTX 4090", "rtx4090": "NVIDIA GeForce RTX 4090",
+    "GeForce RTX 3080 Ti Laptop GPU": "NVIDIA GeForce RTX 3080 Ti Laptop GPU",
+    "RTX 3080 Mobile": "NVIDIA GeForce RTX 3080 Laptop GPU", "3080": "NVIDIA GeForce RTX 3080",
+    "3080 Ti": "NVIDIA GeForce RTX 3080 Ti", "RTX 3080 12GB": "NVIDIA GeForce RTX 3080 12GB",
+    "4070": "NVIDIA GeForce RTX 4070", "4070 Super": "NVIDIA GeForce RTX 4070 SUPER",
+    "4070 Ti": "NVIDIA GeForce RTX 4070 Ti", "4070 Ti Super": "NVIDIA GeForce RTX 4070 Ti SUPER",
+    "1060": "NVIDIA GeForce GTX 1060 6GB", "GTX 1060 3GB": "NVIDIA GeForce GTX 1060 3GB", "T4": "Tesla T4",
+    "NVIDIA Corporation TU104GL [Tesla T4]": "Tesla T4", "T400": "NVIDIA T400", "A10": "NVIDIA A10",
+    "A10G": "NVIDIA A10G", "V100": "Tesla V100-SXM2-16GB", "V100 32GB": "Tesla V100-SXM2-32GB",
+    "Tesla V100-SXM2-32GB": "Tesla V100-SXM2-32GB", "Tesla V100S-PCIE-32GB": "Tesla V100S-PCIE-32GB",
+    "P100 12GB": "Tesla P100-PCIE-12GB", "H100": "NVIDIA H100 80GB HBM3", "H100 PCIe": "NVIDIA H100 PCIe",
+    "GH200 480GB": "NVIDIA GH200 480GB", "GH200 144G HBM3e": "NVIDIA GH200 144G HBM3e",
+    "RTX A6000": "NVIDIA RTX A6000", "RTX 6000 Ada": "NVIDIA RTX 6000 Ada Generation",
+    "Quadro RTX 6000": "Quadro RTX 6000", "RTX 6000": "Quadro RTX 6000", "TITAN V": "NVIDIA TITAN V",
+    "NVIDIA TITAN X (Pascal)": "NVIDIA TITAN X (Pascal)", "GTX TITAN X": "NVIDIA GeForce GTX TITAN X",
+    "NVIDIA GeForce RTX 2070 with Max-Q Design": "NVIDIA GeForce RTX 2070 with Max-Q Design",
+    "mi300x": "AMD Instinct MI300X", "AMD Instinct MI250X / MI250": "AMD Instinct MI250X",
+    "7900 XTX": "AMD Radeon RX 7900 XTX", "7900 XT": "AMD Radeon RX 7900 XT", "A770": "Intel(R) Arc(TM) A770 Graphics",
+    "Intel(R) Arc(TM) B580 Graphics": "Intel(R) Arc(TM) B580 Graphics", "M2 Max": "Apple M2 Max",
+    "m2 max 30-core": "Apple M2 Max (30-core GPU)", "Apple M2 Max 64GB": "Apple M2 Max",
+    "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5f8a6b2c-1111-2222-3333-444455556666)": "NVIDIA A100-SXM4-40GB",
+    "NVIDIA-A100-SXM4-80GB-SHARED": "NVIDIA A100-SXM4-80GB", "nvidia-h100-mega-80gb": "NVIDIA H100 80GB HBM3",
+    "NVIDIA GH200 120GB": "NVIDIA GH200 480GB",
+    "GA106M [GeForce RTX 3060 Mobile / Max-Q]": "NVIDIA GeForce RTX 3060 Laptop GPU",
+    "Navi 31 [Radeon RX 7900 XT/7900 XTX/7900 GRE/7900M]": "AMD Radeon RX 7900 XT",
+    "Vega 20 [Radeon Instinct MI60 / MI50]": "AMD Instinct MI60", "AMD Radeon RX 580 Series": "Radeon RX 580",
+    "AMD Instinct MI300X HF": "AMD Instinct MI300X", "Intel(R) Graphics [0xe20b]": "Intel(R) Arc(TM) B580 Graphics",
+    "Intel(R) Arc(TM) 140V GPU (16GB)": "Intel(R) Arc(TM) 140V GPU",
+    "NVIDIA Jetson Orin Nano Developer Kit": "NVIDIA Jetson Orin Nano 8GB", "NVIDIA Thor": "NVIDIA Jetson AGX Thor",
+    "B200 192GB": "NVIDIA B200", "K80 24GB": "Tesla K80", "RX 580 4GB": "Radeon RX 580 4GB",
+}  # fmt: skip
+UNKNOWN = (
+    "", "NVIDIA", "banana", "RTX 3085", "GTX 3080", "RTX 3070 6GB", "A100 24GB", "RTX 6000 Pascal", "4070 Ti SUPER Ti",
+    "T40", "AMD Radeon Graphics", "Tesla M4", "Intel L4", "AMD T4", "NVIDIA MI300X", "T4 MIG 1g.5gb",
+    "A100 MIG 8g.40gb", "A100 40GB MIG 1g.20gb", "mig-3g.20gb", "NVIDIA A200-16Q",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "found"), NAMES.items())
+def test_names_of_people_drivers_clusters_and_sellers(name: str, found: str) -> None:
     assert find_gpu(name).name == found
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        "NVIDIA",
-        "banana",
-        "RTX 3085",
-        "GTX 3080",
-        "RTX 3070 6GB",
-        "A100 24GB",
-        "RTX 6000 Pascal",
-        "4070 Ti SUPER Ti",
-        "T40",
-        "AMD Radeon Graphics",
-        "Tesla M4",
-        "Intel L4",
-        "AMD T4",
-        "NVIDIA MI300X",
-        "T4 MIG 1g.5gb",
-        "A100 MIG 8g.40gb",
-        "A100 40GB MIG 1g.20gb",
-        "mig-3g.20gb",
-        "NVIDIA A200-16Q",
-    ],
-)
+@pytest.mark.parametrize("name", UNKNOWN)
 def test_what_the_catalog_lacks_is_not_taken_for_another(name: str) -> None:
     with pytest.raises(UnknownGPU, match="placer gpus"):
         find_gpu(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5f8a6b2c-1111-2222-3333-444455556666)", "NVIDIA A100-SXM4-40GB"),
-        ("NVIDIA-A100-SXM4-80GB-SHARED", "NVIDIA A100-SXM4-80GB"),
-        ("nvidia-h100-mega-80gb", "NVIDIA H100 80GB HBM3"),
-        ("NVIDIA GH200 120GB", "NVIDIA GH200 480GB"),
-        ("GA106M [GeForce RTX 3060 Mobile / Max-Q]", "NVIDIA GeForce RTX 3060 Laptop GPU"),
-        ("Navi 31 [Radeon RX 7900 XT/7900 XTX/7900 GRE/7900M]", "AMD Radeon RX 7900 XT"),
-        ("Vega 20 [Radeon Instinct MI60 / MI50]", "AMD Instinct MI60"),
-        ("AMD Radeon RX 580 Series", "Radeon RX 580"),
-        ("AMD Instinct MI300X HF", "AMD Instinct MI300X"),
-        ("Intel(R) Graphics [0xe20b]", "Intel(R) Arc(TM) B580 Graphics"),
-        ("Intel(R) Arc(TM) 140V GPU (16GB)", "Intel(R) Arc(TM) 140V GPU"),
-        ("NVIDIA Jetson Orin Nano Developer Kit", "NVIDIA Jetson Orin Nano 8GB"),
-        ("NVIDIA Thor", "NVIDIA Jetson AGX Thor"),
-        ("B200 192GB", "NVIDIA B200"),
-        ("K80 24GB", "Tesla K80"),
-        ("RX 580 4GB", "Radeon RX 580 4GB"),
-    ],
-)
-def test_names_of_drivers_clusters_and_sellers(name: str, found: str) -> None:
-    assert find_gpu(name).name == found
 
 
 @pytest.mark.parametrize(
@@ -275,15 +176,12 @@ def test_an_unknown_name_lists_the_closest() -> None:
         find_gpu("RTX 4085")
 
 
-def test_every_name_finds_its_own_sheet() -> None:
+def test_every_name_finds_its_own_sheet_or_one_that_shares_it() -> None:
     for sheet in SHEETS:
         assert find_gpu(sheet.name) is sheet
-        assert all(sheet in sharing(alias) for alias in sheet.aliases)
-
-
-def sharing(name: str) -> list[DataSheet]:
-    """The GPUs that share a name, the one that has it first."""
-    return [sheet for _, sheet in _aliases()[_read(name).core]]
+        for alias in sheet.aliases:
+            found = find_gpu(alias, memory_bytes=int(sheet.memory_gb * 2**30), sms=sheet.sms)
+            assert (found.sms, found.memory_gb) == (sheet.sms, sheet.memory_gb), alias
 
 
 def _written(name: str, upper: bool, blank: str, brand: str, glued: bool) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import os
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer import machine
@@ -20,7 +19,7 @@ from placer import profile as profiles
 from placer.errors import ProfileDamaged, ProfileError, ProfileMissing, ProfileTooNew, ProfileTooOld
 from placer.profile import store
 from placer.profile.profile import Device, FamilyFit, Profile, Sample
-from placer.profile.schema import MAX_DEPTH, MOST_OFFSET, decode, encode
+from placer.profile.schema import MOST_OFFSET, decode, encode
 
 
 def make_profile(**changes: Any) -> Profile:
@@ -98,11 +97,6 @@ def test_measured_values_keep_six_digits_and_a_second_trip_changes_nothing() -> 
     assert decode(encode(once), "p") == once
 
 
-def test_an_empty_profile_is_valid() -> None:
-    empty = make_profile(samples=(), fits=(), warnings=(), noise={}, fingerprint={}, complete=False)
-    assert decode(encode(empty), "p") == empty
-
-
 learnt = st.floats(-MOST_OFFSET, MOST_OFFSET)
 names = st.text(string.ascii_letters + "/_:.", max_size=20)
 
@@ -134,14 +128,6 @@ def test_any_finite_numbers_survive(
 # --- looking things up ----------------------------------------------------------------------------
 
 
-def test_devices_and_threads() -> None:
-    profile = make_profile()
-    assert profile.devices() == ("cpu", "cuda")
-    assert profile.threads("cpu") == (1, 4)
-    assert profile.threads("cuda:0") == (4,)
-    assert profile.threads("mps") == ()
-
-
 @pytest.mark.parametrize(("asked", "got"), [(None, 4), (1, 1), (2, 1), (3, 4), (4, 4), (64, 4)])
 def test_fit_takes_the_nearest_thread_count(asked: int | None, got: int) -> None:
     assert make_profile().fit("cpu", asked).threads == got
@@ -156,10 +142,10 @@ def test_the_offset_of_an_op_is_that_of_its_closest_name_and_all_become_slower_t
         twice = known.times(2.0)
         for each in names:
             assert twice.offset(each) == pytest.approx(known.offset(each) + math.log(2.0))
-        assert replace(twice, offsets=known.offsets) == known
 
 
 def test_fit_refuses_what_is_not_there() -> None:
+    assert (make_profile().threads("cuda:0"), make_profile().threads("mps")) == ((4,), ())
     with pytest.raises(ProfileError, match=r"'mps' is not calibrated .*calibrated: cpu, cuda.*--device mps"):
         make_profile().fit("mps")
     with pytest.raises(ValueError, match="at least 1"):
@@ -228,11 +214,6 @@ def test_what_is_no_profile_at_all(content: bytes, tmp_path: Path) -> None:
         profiles.load(written(tmp_path / "p.json", content))
 
 
-def test_brackets_in_texts_are_not_nesting() -> None:
-    profile = make_profile(warnings=("[" * (MAX_DEPTH + 10) + '"\\',))
-    assert decode(encode(profile), "p").warnings == profile.warnings
-
-
 def test_versions_have_their_own_errors(tmp_path: Path) -> None:
     base = document()
     with pytest.raises(ProfileTooNew, match="upgrade placer"):
@@ -299,33 +280,6 @@ def test_missing_and_unknown_keys_are_named(place: tuple[Any, ...]) -> None:
     target["surprise"] = 1
     with pytest.raises(ProfileDamaged, match="unknown field `surprise`"):
         decode(json.dumps(broken).encode(), "p")
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=5,
-)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data())
-def test_no_document_escapes_the_error_tree(data: st.DataObject) -> None:
-    broken = copy.deepcopy(document())
-    target: Any = broken
-    while True:
-        keys = list(target) if isinstance(target, dict) else list(range(len(target)))
-        key = data.draw(st.sampled_from(keys))
-        if isinstance(target[key], (dict, list)) and target[key] and data.draw(st.booleans()):
-            target = target[key]
-            continue
-        target[key] = data.draw(json_values)
-        break
-    try:
-        loaded = decode(json.dumps(broken).encode(), "p")
-    except ProfileError:
-        return
-    assert decode(encode(loaded), "p").devices() == loaded.devices()
 
 
 def test_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
