@@ -20,13 +20,14 @@ def accelerators() -> tuple[str, ...]:
     """Accelerators torch can use here, the default one first: ``("cuda", "cuda:1")``, ``("mps",)`` or ``()``."""
     import torch
 
-    kind = _built_for()
-    if kind is None:
-        return ()
-    # Counts without a context, and unlike torch.cuda.is_available through NVML, whatever
+    # The kind that this build of torch knows, present or not: asks no driver, after which no forked process could use
+    # CUDA. Its devices are counted without a context, and unlike torch.cuda.is_available through NVML, whatever
     # PYTORCH_NVML_BASED_CUDA_CHECK says.
-    count = torch.get_device_module(kind).device_count()
-    return tuple(kind if index == 0 else f"{kind}:{index}" for index in range(count))
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None:
+        return ()
+    count = torch.get_device_module(accelerator.type).device_count()
+    return tuple(normal_device(f"{accelerator.type}:{index}") for index in range(count))
 
 
 def available_devices() -> tuple[str, ...]:
@@ -78,15 +79,6 @@ def split_device(device: str) -> tuple[str, int]:
     return match[1], int(match[2] or 0)
 
 
-def _built_for() -> str | None:
-    """The kind of accelerator this build of torch knows, present or not."""
-    import torch
-
-    # Asks no driver, after which no forked process could use CUDA.
-    accelerator = torch.accelerator.current_accelerator()
-    return None if accelerator is None else accelerator.type
-
-
 def normal_device(device: str) -> str:
     """The one spelling used in profiles: ``"cuda:0"`` -> ``"cuda"``."""
     kind, index = split_device(device)
@@ -133,21 +125,21 @@ def known_free_memory(device: str) -> int | None:
 
 def reserved_memory(device: str) -> int:
     """Bytes of an accelerator that torch's allocator has taken for this process; 0 before there is a context."""
-    return _allocator(device, "driver_allocated_memory" if device.startswith("mps") else "memory_reserved")
+    return _allocator(device, "memory_reserved", "driver_allocated_memory")
 
 
 def allocated_memory(device: str) -> int:
     """Bytes of them that tensors use."""
-    return _allocator(device, "current_allocated_memory" if device.startswith("mps") else "memory_allocated")
+    return _allocator(device, "memory_allocated", "current_allocated_memory")
 
 
-def _allocator(device: str, question: str) -> int:
+def _allocator(device: str, question: str, of_mps: str) -> int:
     """What the device's module answers to a question about its allocator; 0 where it has no such function."""
     import torch
 
     kind, index = split_device(device)
     if kind == "mps":
-        return int(_asked(kind, question) or 0) if torch.backends.mps.is_available() else 0
+        return int(_asked(kind, of_mps) or 0) if torch.backends.mps.is_available() else 0
     return int(_asked(kind, question, index) or 0) if has_context(device) else 0
 
 
@@ -206,14 +198,16 @@ def runs_on(capability: str, architectures: Sequence[str]) -> bool:
     Machine code runs on later minor versions of its major version, intermediate code (``compute``) on all later
     versions; code with the suffix ``a`` on its own version, with ``f`` like machine code.
     """
-    major, minor = map(int, capability.split("."))
+    wanted = tuple(map(int, capability.split(".")))
     for architecture in architectures:
         match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", architecture)
         if match is None:
             return True  # a name of later versions of CUDA: nothing can be said
         built = int(match[2]), int(match[3])
-        readable = built[0] == major or match[1] == "compute"
-        exact = built == (major, minor) or match[4] != "a"
-        if readable and exact and built <= (major, minor):
+        if match[4] == "a":
+            runs = built == wanted
+        else:
+            runs = built <= wanted and (match[1] == "compute" or built[0] == wanted[0])
+        if runs:
             return True
     return False

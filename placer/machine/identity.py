@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from placer.machine import nvml
@@ -12,8 +11,6 @@ from placer.machine.devices import accelerators, host_memory, split_device
 
 #: The oldest torch that placer was tried with; pyproject.toml asks for it (docs/dev/versions.md).
 OLDEST_TORCH = "2.9.1"
-#: Where Linux says what it maps in large pages.
-TRANSPARENT_HUGEPAGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def older_torch() -> str | None:
@@ -28,8 +25,8 @@ def older_torch() -> str | None:
 def fingerprint() -> dict[str, Any]:
     """What step times depend on, as plain JSON values. Never creates a device context.
 
-    The precision of float32 products is told but not compared: a script sets it, and prices follow it. ``tf32_matmul``,
-    ``tf32_convolution`` and ``transparent_hugepage`` are there only beside an accelerator.
+    The precision of float32 products is told but not compared: a script sets it, and prices follow it. ``tf32_matmul``
+    and ``tf32_convolution`` are there only beside an accelerator.
     """
     import torch
 
@@ -47,27 +44,18 @@ def fingerprint() -> dict[str, Any]:
     }
     if listed:
         facts["tf32_matmul"], facts["tf32_convolution"], _ = tf32()
-        huge_pages = transparent_hugepage()
-        if huge_pages:
-            facts["transparent_hugepage"] = huge_pages
     return facts
-
-
-def transparent_hugepage() -> str:
-    """What Linux maps in large pages, "always", "madvise" or "never": copies into new memory depend on it.
-
-    "" where it does not say.
-    """
-    try:
-        words = TRANSPARENT_HUGEPAGE.read_text(encoding="ascii").split()
-    except (OSError, UnicodeDecodeError):
-        return ""
-    return next((word.strip("[]") for word in words if word.startswith("[")), "")
 
 
 def describe_accelerators() -> list[dict[str, Any]]:
     """``device``, ``name``, ``memory_bytes`` (0: unknown), ``driver`` ("": unknown), ... of every accelerator here."""
-    return [_describe(device) for device in accelerators()]
+    described = []
+    for device in accelerators():
+        kind, index = split_device(device)
+        name = kind if kind != "mps" else cpu_model()
+        facts = nvml.describe(index) if kind == "cuda" else None
+        described.append({"device": device, "name": name, "memory_bytes": 0, "driver": "", **(facts or {})})
+    return described
 
 
 def tf32() -> tuple[bool, bool, bool]:
@@ -89,13 +77,6 @@ def matmul_precision() -> str:
         return torch.get_float32_matmul_precision()
     except RuntimeError:  # torch refuses the question once its newer, per-backend switches were used
         return str(getattr(torch.backends.cuda.matmul, "fp32_precision", "unknown"))
-
-
-def _describe(device: str) -> dict[str, Any]:
-    kind, index = split_device(device)
-    facts = nvml.describe(index) if kind == "cuda" else None
-    name = kind if kind != "mps" else cpu_model()
-    return {"device": device, "name": name, "memory_bytes": 0, "driver": "", **(facts or {})}
 
 
 def _tf32(current: object, legacy: object) -> bool:
@@ -123,10 +104,10 @@ def same_kind(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 #: Fingerprint fields compared by plain equality, with the words a reader knows.
 _PLAIN = {
     "cpu": "CPU", "cpu_version": "CPU version", "cpu_instructions": "CPU instructions", "cores": "usable cores",
-    "torch": "torch", "transparent_hugepage": "transparent huge pages",
+    "torch": "torch",
 }  # fmt: skip
 #: Fields not every profile has: older ones do not tell CPUs of one name apart.
-_OPTIONAL = ("cpu_version", "cpu_instructions", "transparent_hugepage")
+_OPTIONAL = ("cpu_version", "cpu_instructions")
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any], calibrated_threads: Sequence[int]) -> tuple[str, ...]:
@@ -140,15 +121,12 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any], calibrated_thre
         for field, label in _PLAIN.items()
         if then.get(field) != now.get(field) and not (field in _OPTIONAL and (field not in then or field not in now))
     ]
-    old_memory, new_memory = then.get("memory_bytes"), now.get("memory_bytes")
-    if not close(old_memory, new_memory):
-        changes.append(f"memory: {_gib(old_memory)} -> {_gib(new_memory)}")
-    old_threads, new_threads = then.get("threads"), now.get("threads")
-    within = False
-    if isinstance(new_threads, int) and calibrated_threads:
-        within = min(calibrated_threads) <= new_threads <= max(calibrated_threads)
-    if old_threads != new_threads and not within:
-        changes.append(f"threads: {_show(old_threads)} -> {_show(new_threads)}")
+    if not close(then.get("memory_bytes"), now.get("memory_bytes")):
+        changes.append(f"memory: {_gib(then.get('memory_bytes'))} -> {_gib(now.get('memory_bytes'))}")
+    threads = now.get("threads")
+    calibrated = range(min(calibrated_threads), max(calibrated_threads) + 1) if calibrated_threads else ()
+    if threads != then.get("threads") and threads not in calibrated:
+        changes.append(f"threads: {_show(then.get('threads'))} -> {_show(threads)}")
     before = {facts["device"]: facts for facts in then.get("accelerators", ())}
     for facts in now.get("accelerators", ()):
         device = facts["device"]

@@ -25,27 +25,23 @@ def describe(index: int) -> dict[str, Any] | None:
         return None
     facts = _facts(handle)
     lanes = _ask("nvmlDeviceGetNumGpuCores", handle)
-    if lanes is not None:
-        facts["sms"] = int(lanes) // _LANES.get(facts.get("compute_capability", ""), 128)
-    driver = _ask("nvmlSystemGetDriverVersion")
-    if driver is not None:
-        facts["driver"] = driver
-    return facts
+    sms = None if lanes is None else int(lanes) // _LANES.get(facts.get("compute_capability", ""), 128)
+    return {**facts, **_known(sms=sms, driver=_ask("nvmlSystemGetDriverVersion"))}
 
 
 def _facts(handle: Any) -> dict[str, Any]:
     """What a device tells of itself. Virtual ones, and those that share the system's memory, leave questions open."""
-    name = _ask("nvmlDeviceGetName", handle)
-    memory_info = _ask("nvmlDeviceGetMemoryInfo", handle)
+    info = _ask("nvmlDeviceGetMemoryInfo", handle)
     capability = _ask("nvmlDeviceGetCudaComputeCapability", handle)
-    facts: dict[str, Any] = {}
-    if name is not None:
-        facts["name"] = name
-    if memory_info is not None:
-        facts["memory_bytes"] = int(memory_info.total)
-    if capability is not None:
-        facts["compute_capability"] = "{}.{}".format(*capability)
-    return facts
+    return _known(
+        name=_ask("nvmlDeviceGetName", handle),
+        memory_bytes=None if info is None else int(info.total),
+        compute_capability=None if capability is None else "{}.{}".format(*capability),
+    )
+
+
+def _known(**answers: Any) -> dict[str, Any]:
+    return {name: value for name, value in answers.items() if value is not None}
 
 
 def cuda_version() -> tuple[int, int] | None:
@@ -56,7 +52,7 @@ def cuda_version() -> tuple[int, int] | None:
 
 def order_is_known() -> bool:
     """Whether NVML and CUDA certainly number the devices alike: in order of the bus, or all of one name."""
-    if os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or _context():
+    if os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or _uuid(0) is not None:
         return True
     return len({_ask("nvmlDeviceGetName", handle) for handle in _handles()}) <= 1
 
@@ -84,13 +80,13 @@ def clocks(index: int) -> dict[str, float] | None:
     reasons = _ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
     if reasons is None:  # its older name
         reasons = _ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-    answers = {
-        "sm_mhz": _ask("nvmlDeviceGetClockInfo", handle, _SM_CLOCK),
-        "power_watts": None if milliwatts is None else milliwatts / 1000,
-        "power_limit_watts": None if limit is None else limit / 1000,
-        "throttle": reasons,
-    }
-    return {name: float(value) for name, value in answers.items() if value is not None} or None
+    answers = _known(
+        sm_mhz=_ask("nvmlDeviceGetClockInfo", handle, _SM_CLOCK),
+        power_watts=None if milliwatts is None else milliwatts / 1000,
+        power_limit_watts=None if limit is None else limit / 1000,
+        throttle=reasons,
+    )
+    return {name: float(value) for name, value in answers.items()} or None
 
 
 def describe_driver() -> dict[str, Any]:
@@ -124,8 +120,7 @@ def visible_device(index: int, visible: str | None) -> int | str | None:
         if not entry.isdecimal() and not entry.startswith(("GPU-", "MIG-")):
             break
         entries.append(int(entry) if entry.isdecimal() else entry)
-    repeated = len(set(entries)) < len(entries)
-    return entries[index] if index < len(entries) and not repeated else None
+    return entries[index] if index < len(entries) == len(set(entries)) else None
 
 
 @functools.cache
@@ -192,17 +187,10 @@ def _first_instance(handle: Any) -> Any | None:
     return None
 
 
-def _context() -> bool:
-    """Whether this process uses CUDA already."""
-    import torch
-
-    return bool(torch.cuda.is_initialized())
-
-
 def _uuid(index: int) -> str | None:
     """What CUDA calls the device, without ``GPU-``; None before this process has a context."""
     import torch
 
-    if not _context() or index >= torch.cuda.device_count():
+    if not torch.cuda.is_initialized() or index >= torch.cuda.device_count():
         return None
     return str(torch.cuda.get_device_properties(index).uuid)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 from placer import machine
-from placer.machine import identity
 from placer.profile import Profile, stale_fields
 
 
@@ -34,32 +32,6 @@ def test_settings_that_change_speed_show_up() -> None:
     assert f"threads: {before['threads']} -> {before['threads'] + 3}" in found
     assert machine.fingerprint()["matmul_precision"] == "medium"
     assert "precision" not in found  # a property of the price, not of the machine
-
-
-@pytest.mark.parametrize(
-    ("says", "known"),
-    [
-        ("always [madvise] never\n", "madvise"),
-        ("[always] madvise never\n", "always"),
-        ("", ""),
-        (None, ""),
-    ],
-)
-def test_what_is_mapped_in_large_pages(
-    says: str | None, known: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a copy into new memory takes depends on it; a profile that does not know it is not stale."""
-    file = tmp_path / "enabled"
-    if says is not None:
-        file.write_text(says)
-    monkeypatch.setattr(identity, "TRANSPARENT_HUGEPAGE", file)
-    assert identity.transparent_hugepage() == known
-    facts = {**machine.fingerprint(), "transparent_hugepage": "never"}
-    assert machine.differences(facts, {**facts, "transparent_hugepage": known or "never"}, ()) == (
-        (f"transparent huge pages: never -> {known}",) if known else ()
-    )
-    without = {name: value for name, value in facts.items() if name != "transparent_hugepage"}
-    assert machine.differences(without, facts, ()) == ()
 
 
 @pytest.mark.gpu
