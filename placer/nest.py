@@ -26,27 +26,12 @@ MAX_DEPTH = 12
 #: Holds no tensor of a batch, or those of all batches. What a proxy stands for may be gone, so it comes first: asking
 #: for its class would raise.
 _ATOMS = (
-    weakref.ProxyType,
-    weakref.CallableProxyType,
-    str,
-    bytes,
-    int,
-    float,
-    complex,
-    type(None),
-    type,
-    types.FunctionType,
-    types.MethodType,
-    types.BuiltinFunctionType,
-    types.ModuleType,
-    torch.dtype,
-    torch.device,
-    torch.UntypedStorage,
-    torch.TypedStorage,
-    DataLoader,
-    Dataset,
-)
-_SEQUENCES = (tuple, list, UserList, deque, set, frozenset)
+    weakref.ProxyType, weakref.CallableProxyType, str, bytes, int, float, complex, type(None), type, types.FunctionType,
+    types.MethodType, types.BuiltinFunctionType, types.ModuleType, torch.dtype, torch.device, torch.UntypedStorage,
+    torch.TypedStorage, DataLoader, Dataset,
+)  # fmt: skip
+_UNCHANGEABLE = (tuple, frozenset)
+_SEQUENCES = (*_UNCHANGEABLE, list, UserList, deque, set)
 
 
 def is_namedtuple(value: object) -> bool:
@@ -182,8 +167,11 @@ class _Walk:
         items = None if isinstance(value, _ATOMS) else _items(value)
         if items is None:
             return value
-        if id(value) in self._copies:
-            return self._within_itself(value)
+        if id(value) in self._copies:  # it is within itself; a tuple stays as it is there
+            if self._copies[id(value)] is None and not isinstance(value, _UNCHANGEABLE):
+                self._copies[id(value)] = _shallow_copy(value)
+            clone = self._copies[id(value)]
+            return value if clone is None else clone
         self._copies[id(value)] = None
         try:
             new = [self.mapped(item) for item in items]
@@ -196,13 +184,6 @@ class _Walk:
         except Exception:  # noqa: BLE001 - boundary: only its author can make another one of a class like that
             return value
 
-    def _within_itself(self, value: Any) -> Any:
-        """The copy that will stand for a container which the walk has met within itself; a tuple stays as it is."""
-        if self._copies[id(value)] is None and not isinstance(value, (tuple, frozenset)):
-            self._copies[id(value)] = _shallow_copy(value)
-        clone = self._copies[id(value)]
-        return value if clone is None else clone
-
 
 def _shallow_copy(value: Any) -> Any:
     """Another container like ``value`` to write other content to; None where there can be none."""
@@ -211,28 +192,28 @@ def _shallow_copy(value: Any) -> Any:
         copied = getattr(value, "copy", None)
         clone = copied() if callable(copied) else None
         return clone if type(clone) is type(value) and hasattr(clone, "__setitem__") else None
-    if isinstance(value, set):  # whose copy its class would make, from what it may not take
-        return _with_attributes(set.__new__(type(value)), value)
-    if isinstance(value, deque):
-        clone = deque.__new__(type(value))
-        deque.__init__(clone, value, value.maxlen)
-        return _with_attributes(clone, value)
     return copy.copy(value)  # keeps attributes too: a state_dict carries its format in one
 
 
 def _rebuilt(value: Any, items: list[Any], clone: Any) -> Any:
     """The same kind of container with other ``items``: in ``clone`` if there is one already.
 
-    No ``__init__``, ``__new__`` or ``__post_init__`` of its own is run.
+    No ``__init__``, ``__new__`` or ``__post_init__`` of a tuple, list, dict or dataclass of its own is run.
     """
-    if isinstance(value, (tuple, frozenset)):
-        return _rebuilt_unchangeable(value, items)
+    kind = type(value)
+    if isinstance(value, _UNCHANGEABLE):
+        if not isinstance(value, tuple) or hasattr(kind, "n_sequence_fields"):  # what torch.max returns is written in C
+            return kind(items)
+        made = tuple.__new__(kind, items)
+        if hasattr(value, "__dict__"):
+            vars(made).update(vars(value))
+        return made
     if clone is None:
         clone = _shallow_copy(value)
     if isinstance(value, Mapping):
         mapped = dict(zip(value, items, strict=True))
         if clone is None:
-            return type(value)(mapped)  # type: ignore[call-arg]
+            return kind(mapped)
         for key, item in mapped.items():
             clone[key] = item
     elif isinstance(value, set):
@@ -246,18 +227,3 @@ def _rebuilt(value: Any, items: list[Any], clone: Any) -> Any:
             if item is not getattr(clone, name):
                 object.__setattr__(clone, name, item)  # works for frozen dataclasses too
     return clone
-
-
-def _rebuilt_unchangeable(value: Any, items: list[Any]) -> Any:
-    """A tuple, named or not, or a frozen set, with the attributes that one of a class of its own has."""
-    kind = type(value)
-    if kind in (tuple, frozenset) or hasattr(kind, "n_sequence_fields"):  # what torch.max returns is written in C
-        return kind(items)
-    return _with_attributes((tuple if isinstance(value, tuple) else frozenset).__new__(kind, items), value)
-
-
-def _with_attributes(made: Any, value: Any) -> Any:
-    """``made``, of the class of ``value``, with the attributes that ``value`` has."""
-    if hasattr(value, "__dict__"):
-        vars(made).update(vars(value))
-    return made

@@ -20,23 +20,7 @@ from placer.placement.moving import (
 from placer.placement.step_times import Drift, StepTimes
 
 __all__ = [
-    "Drift",
-    "MovedBatches",
-    "Optimizers",
-    "Refused",
-    "Staging",
-    "StepTimes",
-    "all_or_nothing",
-    "immovable",
-    "instances",
-    "is_plain",
-    "move",
-    "move_modules",
-    "move_optimizer",
-    "only_device",
-    "relocate",
-    "relocate_or_stay",
-    "staging",
-    "synchronize",
-    "target",
-]
+    "Drift", "MovedBatches", "Optimizers", "Refused", "Staging", "StepTimes", "all_or_nothing", "immovable",
+    "instances", "is_plain", "move", "move_modules", "move_optimizer", "only_device", "relocate", "relocate_or_stay",
+    "staging", "synchronize", "target",
+]  # fmt: skip

@@ -189,18 +189,9 @@ _SPECIAL: dict[str, Callable[[str], Callable[..., Any]]] = {
     **dict.fromkeys(("__next__", "__getitem__", "send", "throw"), _giving_a_batch),
     **dict.fromkeys(("__iter__", "__reversed__"), _giving_an_iterator),
     **dict.fromkeys(
-        (
-            "__len__",
-            "__length_hint__",
-            "__bool__",
-            "__contains__",
-            "__setitem__",
-            "__delitem__",
-            "__enter__",
-            "__exit__",
-        ),
-        _as_it_is,
+        ("__len__", "__length_hint__", "__bool__", "__contains__", "__setitem__", "__delitem__"), _as_it_is
     ),
+    **dict.fromkeys(("__enter__", "__exit__"), _as_it_is),
 }
 
 

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset
 def same_randomness(devices: Sequence[str] = ()) -> Iterator[None]:
     """Leave the generators of torch (the CPU's and those of ``devices``), numpy and Python as they were."""
     python, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global state is what is kept
-    accelerators = [torch.device(device) for device in devices if torch.device(device).type != "cpu"]
+    accelerators = [device for device in map(torch.device, devices) if device.type != "cpu"]
     kind = accelerators[0].type if accelerators else "cuda"
     indices = [device.index or 0 for device in accelerators if device.type == kind]
     try:
@@ -57,12 +57,7 @@ def is_stream(loader: Any) -> bool:
     A sequence, and a DataLoader that picks from its data set by index, start again.
     """
     streams = (Iterator, IterableDataset)
-    parts = (
-        loader,
-        getattr(loader, "dataset", None),
-        getattr(loader, "sampler", None),
-        getattr(loader, "batch_sampler", None),
-    )
+    parts = [loader, *(getattr(loader, name, None) for name in ("dataset", "sampler", "batch_sampler"))]
     if any(isinstance(part, streams) for part in parts):
         return True
     return not isinstance(loader, (Sequence, DataLoader)) and iter(loader) is iter(loader)

@@ -20,16 +20,17 @@ FORM = (
 _OTHERS = ("cross_entropy", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits")
 
 
-def functions() -> dict[str, Callable[..., Any]]:
-    """The losses of torch.nn.functional of an output and a target, by name."""
-    named = {name: value for name, value in vars(nn.functional).items() if name.endswith("_loss") or name in _OTHERS}
-    return {name: value for name, value in named.items() if name[0] != "_" and takes(value, (None,) * 2)}
+def by_name() -> dict[str, Callable[..., Any]]:
+    """The losses of an output and a target: functions of torch.nn.functional, and classes made without arguments."""
+    functions: dict[str, Any] = {name: value for name, value in vars(nn.functional).items() if _is_function(name)}
+    classes: dict[str, Any] = {name: value for name, value in vars(nn).items() if name.endswith("Loss")}
+    losses = {name: value for name, value in functions.items() if takes(value, (None,) * 2)}
+    made = {name: kind for name, kind in classes.items() if takes(kind, ()) and takes(kind.forward, (None,) * 3)}
+    return {**losses, **made}
 
 
-def classes() -> dict[str, type[nn.Module]]:
-    """The losses of torch.nn that are made without arguments, and compare an output with a target."""
-    kinds: dict[str, Any] = {name: value for name, value in vars(nn).items() if name.endswith("Loss")}
-    return {name: kind for name, kind in kinds.items() if takes(kind, ()) and takes(kind.forward, (None,) * 3)}
+def _is_function(name: str) -> bool:
+    return name in _OTHERS or (name.endswith("_loss") and not name.startswith("_"))
 
 
 def parse_loss(text: str) -> Callable[..., Any]:
@@ -42,16 +43,13 @@ def parse_loss(text: str) -> Callable[..., Any]:
         if not callable(made) or isinstance(made, type):
             raise TargetError(f"--loss {text} is a {type(made).__name__}, which cannot be called; {FORM}")
         return made
-    by_name: dict[str, Callable[..., Any]] = {**functions(), **classes()}
-    for name in (text, f"{text}_loss"):
-        if name in by_name:
-            loss = by_name[name]
-            if isinstance(loss, type):
-                loss = loss()
-            return loss
-    close = difflib.get_close_matches(text.lower(), by_name, 3, 0.5)
-    hint = f"the closest names are {', '.join(close)}" if close else FORM
-    raise ValueError(f"unknown loss {text!r}; {hint}")
+    losses = by_name()
+    loss = losses.get(text) or losses.get(f"{text}_loss")
+    if loss is None:
+        close = difflib.get_close_matches(text.lower(), losses, 3, 0.5)
+        hint = f"the closest names are {', '.join(close)}" if close else FORM
+        raise ValueError(f"unknown loss {text!r}; {hint}")
+    return loss() if isinstance(loss, type) else loss
 
 
 def usual_target(loss: Callable[..., Any], outputs: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> Tensor | None:

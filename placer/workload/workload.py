@@ -159,8 +159,6 @@ def _own_loss(output: Any) -> Tensor | None:
 _INNER = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable")
 #: Modules around a model that spread it over processes, by the module of torch that defines them.
 _DISTRIBUTED = ("torch.nn.parallel.distributed", "torch.distributed.")
-#: No chain of wrappers is longer.
-_DEEPEST = 8
 
 
 def compiled_mode(model: Callable[..., Any]) -> str | None:
@@ -220,20 +218,18 @@ def _context(function: Any) -> Any:
     return None
 
 
-def _mode(callback: Any) -> str | None:
+def _mode(callback: Any) -> str:
     """The mode of the backend at the end of a chain of wrappers."""
-    wrapper = callback
-    for _ in range(_DEEPEST):
-        kind = type(wrapper).__name__
-        if kind == "_TorchCompileInductorWrapper":
-            graphs, tuned = bool(wrapper.config.get("triton.cudagraphs")), bool(wrapper.config.get("max_autotune"))
-            if tuned:
-                return "max-autotune" if graphs else "max-autotune-no-cudagraphs"
-            return "reduce-overhead" if graphs else "default"
-        if kind == "_TorchCompileWrapper":
-            return f"backend {getattr(wrapper, 'compiler_name', '')}".rstrip()
-        inner = next((value for name in _INNER if (value := getattr(wrapper, name, None)) is not None), None)
-        if inner is None:
-            break
+    wrapper: Any = None
+    inner = callback
+    while inner is not None:
         wrapper = inner
-    return f"backend {getattr(wrapper, '__name__', type(wrapper).__name__)}"
+        inner = getattr(wrapper, _INNER[0], None) or getattr(wrapper, _INNER[1], None)
+    kind = type(wrapper).__name__
+    if kind == "_TorchCompileInductorWrapper":
+        graphs, tuned = bool(wrapper.config.get("triton.cudagraphs")), bool(wrapper.config.get("max_autotune"))
+        if tuned:
+            return "max-autotune" if graphs else "max-autotune-no-cudagraphs"
+        return "reduce-overhead" if graphs else "default"
+    name = wrapper.compiler_name if kind == "_TorchCompileWrapper" else getattr(wrapper, "__name__", kind)
+    return f"backend {name}"

@@ -10,7 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from simulated.rehearsal import SCRIPT
+
+SCRIPT = Path(__file__).parents[2] / "calibration" / "records" / "measure_gpu.py"
 
 
 @pytest.fixture(scope="module")

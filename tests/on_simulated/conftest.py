@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -11,14 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from simulated import profiler
 from simulated.clock import VirtualClock
 from simulated.device import DEVICE, SimulatedDevice, machine_with
 from simulated.entry_point import FLAG
 from simulated.spec import SPEC
 
 from placer.calibration import plan
-from placer.calibration.measuring import bench, recording
+from placer.calibration.measuring import bench
 from placer.calibration.runner import calibrate
 from placer.profile.profile import Device, Profile
 
@@ -55,15 +55,7 @@ def assemble() -> Iterator[Callable[..., Sequence[SimulatedDevice]]]:
     with ExitStack() as stack:
         stack.enter_context(DEVICE.on(VirtualClock()))
         yield lambda *specs: stack.enter_context(machine_with(*specs))
-
-
-@pytest.fixture
-def recorder_shows_sim(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recorder knows the device, and shows the kernels of those that are ``profiled``."""
-    profiler.forget_sessions()
-    monkeypatch.setattr(recording, "SESSIONS", recording.Sessions())
-    monkeypatch.setattr(recording, "profile", profiler.Recorder)
-    monkeypatch.setattr(torch.profiler, "supported_activities", profiler.supported_activities)
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from simulated.spec import SPEC
 
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.bench import Bench
-from placer.pricing import SIZES, host_framework
+from placer.pricing import SIZES
 from placer.profile.profile import Profile
 
 TENTH = 0.1
@@ -45,15 +45,6 @@ def test_the_rates_are_those_the_device_was_built_with(calibrated_sim: Profile) 
                 expected[f"{prefix}/{size}"] = cost.seconds_per_tensor + size / cost.bytes_per_second
     assert rates == {name: pytest.approx(value, rel=TENTH) for name, value in expected.items()}
     assert "flops/float16" not in rates  # refused by the device
-
-
-def test_the_hosts_pace_is_told_by_three_rounds_of_fixed_networks(calibrated_sim: Profile) -> None:
-    """The device's host has no Python to run, and its ops are started sooner than any real one's."""
-    fit, usual = calibrated_sim.fit("sim"), host_framework()
-    some = ("step", "host", "host/matmul", "host_update/optimizer")
-    paces = {name: fit.framework[name] / usual[name] for name in some}
-    assert len({round(pace, 6) for pace in paces.values()}) == 1
-    assert 0.1 < paces["host"] < 1.0
 
 
 def test_ops_are_timed_in_place_and_whole_ops_with_what_is_in_them(device: SimulatedDevice) -> None:

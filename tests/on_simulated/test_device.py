@@ -24,7 +24,7 @@ def network() -> nn.Sequential:
     )
 
 
-@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop])
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
 def test_training_gives_the_numbers_of_the_cpu(device: SimulatedDevice, optimizer: type[torch.optim.Optimizer]) -> None:
     model = network()
     reference = copy.deepcopy(model)
@@ -43,30 +43,6 @@ def test_training_gives_the_numbers_of_the_cpu(device: SimulatedDevice, optimize
     assert {p.device.type for p in model.parameters()} == {"sim"}
     for a, b in zip(model.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(a.cpu(), b)
-
-
-def test_recurrent_and_attention_layers_run(device: SimulatedDevice) -> None:
-    layers = (
-        nn.RNN(8, 8, batch_first=True, bidirectional=True),
-        nn.LSTM(8, 8, 2, batch_first=True),
-        nn.GRU(8, 8, bias=False, batch_first=True),
-        nn.GRU(8, 8, batch_first=True),
-        nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0),
-    )
-    for layer in layers:
-        reference = copy.deepcopy(layer)
-        x = torch.randn(2, 5, 8)
-        outputs = []
-        for one, batch in ((reference, x), (layer.to("sim"), x.to("sim"))):
-            out = one(batch)
-            out = out[0] if isinstance(out, tuple) else out
-            out[:, -1].sum().backward()
-            outputs.append(out.detach().cpu())
-        torch.testing.assert_close(outputs[0], outputs[1])
-        for theirs, ours in zip(reference.parameters(), layer.parameters(), strict=True):
-            assert theirs.grad is not None
-            assert ours.grad is not None
-            torch.testing.assert_close(ours.grad.cpu(), theirs.grad)
 
 
 def test_the_host_goes_on_while_the_device_computes(device: SimulatedDevice) -> None:

@@ -43,14 +43,6 @@ def test_a_device_that_vanished_is_no_candidate(
     assert "no other device" in placement.reason
 
 
-def test_a_full_device_is_left_out_with_the_reason(device: SimulatedDevice, calibrated_here: Profile) -> None:
-    held = torch.empty(device.memory.free - (1 << 20), dtype=torch.uint8, device="sim")
-    placement = placer.choose(large(), (512, 256), mode="train")
-    assert placement.decision.device == "cpu"
-    assert "does not fit" in placement.reason
-    del held
-
-
 def test_a_device_busy_with_other_jobs_is_said_in_the_reason(
     device: SimulatedDevice, calibrated_here: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,16 +124,6 @@ def test_of_an_accelerator_that_nobody_knows_it_is_the_default_rule_and_one_warn
     assert len(seen) == 1
     assert placement.decision.device == "sim"
     assert placement.confidence is None
-
-
-def test_a_device_without_a_calibration_is_the_default_rule_and_one_warning(
-    device: SimulatedDevice, with_cpu: Profile
-) -> None:
-    only_cpu = tuple(fit for fit in with_cpu.fits if fit.device == "cpu")
-    profile.save(replace(with_cpu, fits=only_cpu, fingerprint=machine.fingerprint()))
-    with pytest.warns(PlacerWarning, match=r"sim is not calibrated") as seen:
-        assert placer.choose(large(), (512, 256), mode="train").decision.device == "sim"
-    assert len(seen) == 1
 
 
 def tangled() -> nn.Module:

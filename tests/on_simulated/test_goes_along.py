@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ from on_simulated.two_devices import faster_on
 from simulated.device import SimulatedDevice
 from simulated.spec import SPEC
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 import placer
 from placer import PlacerWarning, machine
@@ -133,44 +131,6 @@ def test_a_recurrent_layer_is_back_where_the_layer_after_it_is_refused(device: S
     assert placement.device.type == "cpu"
     assert all(now is before for now, before in zip(model.parameters(), weights, strict=True))
     model(torch.randn(4, 8)).sum().backward()
-
-
-@pytest.mark.parametrize("kind", ["one that learns", "a partial function"])
-def test_real_steps_are_timed_with_a_copy_of_the_loss(kind: str, device: SimulatedDevice) -> None:
-    model = nn.Linear(8, 3)
-    module, loss = LOSSES[kind]()
-    optimizer = torch.optim.Adam([*model.parameters(), *module.parameters()])
-    before = [tensor.clone() for tensor in (*module.parameters(), *module.buffers())]
-    timed = placer.explain(
-        model,
-        (4, 8),
-        loss=loss,
-        target=CLASSES,
-        optimizer=optimizer,
-        devices=["cpu", "sim"],
-        profile=faster_on("sim"),
-        options=placer.Options(measure="always"),
-    )
-    assert set(timed.measured) == {"cpu", "sim"}
-    after = [*module.parameters(), *module.buffers()]
-    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
-    assert {tensor.device.type for tensor in after} == {"cpu"}
-
-
-# --- what refuses to be looked at -------------------------------------------------------------------------------------
-
-
-def test_under_fake_tensors_the_answer_holds_or_the_model_stays_with_one_warning(device: SimulatedDevice) -> None:
-    """A mode in which no real tensor may be touched."""
-    for fast, reason in (("cpu", "cpu: a step takes"), ("sim", "cpu: the move to sim failed")):
-        model = nn.Linear(8, 2)
-        with FakeTensorMode(), warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            placement = chosen(model, fast)
-        assert placement.decision.device == "cpu"
-        assert placement.reason.startswith(reason)
-        assert len([w for w in caught if w.category is PlacerWarning]) == (fast == "sim")
-        assert model.weight.device.type == "cpu"
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------

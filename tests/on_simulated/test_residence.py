@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from simulated.clock import VirtualClock
-from simulated.device import DEVICE, SimulatedDevice, machine_with
+from simulated.device import DEVICE, SimulatedDevice
 from simulated.spec import SPEC
 from torch import nn
 
@@ -23,15 +21,6 @@ from placer.decision import measured as racing
 Assemble = Callable[..., Sequence[SimulatedDevice]]
 #: Bytes of one float32 weight of ``wide``.
 WEIGHT = 4 * 2000**2
-
-
-@pytest.fixture
-def assemble() -> Iterator[Assemble]:
-    """Makes the devices of the process, one of each spec, on a virtual clock."""
-    with ExitStack() as stack:
-        stack.enter_context(DEVICE.on(VirtualClock()))
-        yield lambda *specs: stack.enter_context(machine_with(*specs))
-        gc.collect()
 
 
 def wide() -> nn.Module:

@@ -12,29 +12,16 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
 from placer import machine
 from placer.nest import leaves, map_nest
 from placer.placement import batches
-from placer.placement.batches import MovedBatches, Staging, _side_stream, staging
+from placer.placement.batches import MovedBatches, Staging, staging
 from placer.profile.profile import Profile
 
 META = torch.device("meta")
 ALWAYS, NEVER = (Staging((cost, cost), (0.0, 0.0), 0.0, 0.0) for cost in (1.0, 0.0))
-
-
-def test_nothing_is_fetched_ahead_of_time() -> None:
-    drawn: list[int] = []
-
-    def loader() -> Any:
-        for number in range(3):
-            drawn.append(number)
-            yield torch.ones(1)
-
-    for position, _ in enumerate(MovedBatches(loader(), META)):
-        assert drawn == list(range(position + 1))
 
 
 class Streamed:
@@ -64,6 +51,7 @@ LOADERS: dict[str, Callable[[], Any]] = {
     "a mapping": lambda: {"a": torch.ones(2)},
     "a map": lambda: map(torch.ones, (1, 2)),
 }
+KINDS = (DataLoader, list, Iterator, Iterable, Sized, Sequence, Generator, Mapping)
 ASKED: dict[str, Callable[[Any], Any]] = {
     "list": list,
     "twice": lambda loader: (list(loader), list(loader)),
@@ -78,19 +66,7 @@ ASKED: dict[str, Callable[[Any], Any]] = {
     "iter of iter": lambda loader: list(iter(iter(loader))),
     "is its iterator": lambda loader: iter(loader) is loader,
     "left and gone on": lambda loader: (next(iter(loader)), list(loader)),
-    "is": lambda loader: [
-        isinstance(loader, kind)
-        for kind in (
-            DataLoader,
-            list,
-            Iterator,
-            Iterable,
-            Sized,
-            Sequence,
-            Generator,
-            Mapping,
-        )
-    ],
+    "is": lambda loader: [isinstance(loader, kind) for kind in KINDS],
     "send": lambda loader: loader.send(None),
     "close": lambda loader: (loader.close(), list(loader)),
     "length hint": lambda loader: operator.length_hint(loader, 7),
@@ -239,29 +215,6 @@ def test_a_staged_batch_is_copied_beside_the_computation_which_waits_for_it(monk
     assert told == ["pinned", ("on", streams), "copied", ("waits for", streams), ((4, 2), streams), "ended"]
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested", "ignore:Sparse CSR")
-def test_only_blocks_of_memory_are_staged_and_all_else_is_copied_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch has no kernel that pins a sparse or nested tensor, and none that tells its allocator of a stream."""
-    told: list[object] = []
-    streams = pinning(monkeypatch, told)
-    monkeypatch.setattr(batches, "_side_stream", lambda device: streams)
-    odd = {
-        "coo": torch.eye(4).to_sparse(),
-        "csr": torch.eye(4).to_sparse_csr(),
-        "packed": pack_sequence([torch.ones(2)]),
-        "jagged": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
-    }
-    moved = arriving({"x": torch.ones(2), **odd}, ALWAYS)
-    assert {leaf.device for leaf in (moved["x"], *(moved[name] for name in odd if name != "packed"))} == {META}
-    assert moved["packed"].data.device == META
-    assert [moved[name].layout for name in ("coo", "csr", "jagged")] == [
-        torch.sparse_coo,
-        torch.sparse_csr,
-        torch.jagged,
-    ]
-    assert told == ["pinned", ("on", streams), "copied", ("waits for", streams), ((2,), streams), "ended"]
-
-
 def test_a_batch_that_cannot_be_pinned_is_copied_from_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system locks no more memory for the process. It is not tried with each further batch."""
     tried: list[Any] = []
@@ -292,25 +245,3 @@ def test_a_loader_may_fill_one_pinned_buffer_again_and_again(monkeypatch: pytest
             break
     gc.collect()
     assert [what for what in told if what in ("filled", "copied", "ended")] == ["filled", "copied", "ended"] * 2
-
-
-def test_all_loaders_of_a_device_share_one_stream_for_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each further stream would keep batches of its own reserved."""
-    made: list[torch.device] = []
-
-    class Module:
-        stream = current_stream = None
-
-        def Stream(self, device: torch.device) -> object:  # noqa: N802
-            made.append(device)
-            return object()
-
-    monkeypatch.setattr(torch, "get_device_module", lambda device: Module())
-    there = torch.device("cuda", 7)
-    _side_stream.cache_clear()
-    try:
-        for _ in range(3):
-            assert _side_stream(there) is _side_stream(there)
-    finally:
-        _side_stream.cache_clear()
-    assert made == [there]

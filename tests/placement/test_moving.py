@@ -22,7 +22,6 @@ from placer.placement.moving import (
     BeforeMove,
     Refused,
     immovable,
-    instances,
     move,
     move_modules,
     move_optimizer,
@@ -75,14 +74,6 @@ def test_a_batch_that_moves_itself_comes_back_and_is_asked_only_where_it_is_else
     assert points.asked == []
     assert move([points], META)[0] is points
     assert {tensor.device for tensor in points.fields.values()} == {META}
-
-
-def test_a_module_is_moved_however_deep_it_is() -> None:
-    model = nn.Sequential(nn.Linear(2, 2, device="meta"), nn.Linear(2, 2))
-    for _ in range(20):
-        model = nn.Sequential(model)
-    assert move(model, META) is model
-    assert only_device([model]) == META
 
 
 @pytest.fixture
@@ -146,19 +137,6 @@ def test_one_device_holds_all_or_none_is_the_only_one() -> None:
     assert only_device([here]) is None
 
 
-def test_a_copy_of_pageable_memory_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
-    real = torch.Tensor.to
-    monkeypatch.setattr(
-        torch.Tensor, "to", lambda self, *a, non_blocking: (asked.append(non_blocking), real(self, *a))[1]
-    )
-    for pinned in (False, True):
-        monkeypatch.setattr(torch.Tensor, "is_pinned", lambda _, is_so=pinned: is_so)
-        assert move(torch.ones(2), META, non_blocking=True).device == META
-        move(torch.ones(2), META)
-    assert asked == [False, False, True, False]
-
-
 def test_counters_of_a_fused_optimizer_go_with_its_state() -> None:
     optimizer = torch.optim.Adam(nn.Linear(2, 2, device="meta").parameters())
     parameter = optimizer.param_groups[0]["params"][0]
@@ -190,15 +168,6 @@ def held(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tenso
 def devices(model: nn.Module, optimizer: torch.optim.Optimizer) -> set[str]:
     """But for step counters, which stay with the host."""
     return {t.device.type for t in held(model, optimizer) if t.dim()}
-
-
-@pytest.mark.usefixtures("_by_content")
-def test_a_workload_goes_with_its_optimizer() -> None:
-    model, optimizer, workload = trained()
-    parameters = list(model.parameters())
-    relocate(workload, optimizer, "meta")
-    assert devices(model, optimizer) == {"meta"}
-    assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
 
 
 @pytest.mark.usefixtures("_by_content")
@@ -286,19 +255,6 @@ def test_modules_that_keep_their_tensors_elsewhere_are_put_back(
     assert {t.device.type for t in now} == {"cpu"}
 
 
-def test_a_device_that_placer_device_names_gets_all_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it refuses is raised, as nothing else was allowed, with everything where it was."""
-    model, optimizer, workload = trained()
-
-    def refused(optimizer: torch.optim.Optimizer) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(moving, "move_optimizer", refused)
-    with pytest.raises(torch.OutOfMemoryError):
-        relocate(workload, optimizer, "meta")
-    assert devices(model, optimizer) == {"cpu"}
-
-
 def test_where_torch_lets_nobody_see_a_parameter_s_memory_a_move_is_refused() -> None:
     """Under fake tensors, in which nothing can be moved; what is there already is."""
     model = nn.Linear(2, 2)
@@ -330,11 +286,6 @@ def test_what_has_no_memory_is_left_where_it_is(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(PlacerError, match="not moved"):
         relocate_or_stay(workload, None, "cuda", allowed=None)
     assert {p.device for p in model[0].parameters()} == {torch.device("cpu")}
-
-
-def test_one_optimizer_several_a_name_or_none() -> None:
-    one, other = (torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1) for _ in range(2))
-    assert [instances(given) for given in (None, "adam", one, [one, other])] == [(), (), (one,), (one, other)]
 
 
 def test_what_was_assigned_since_is_taken_back() -> None:
@@ -391,15 +342,6 @@ def test_a_quantized_model_stays_on_the_cpu() -> None:
 
 
 @pytest.mark.usefixtures("group", "_beside_an_accelerator")
-def test_a_model_wrapped_for_ddp_stays_where_it_is() -> None:
-    model = nn.parallel.DistributedDataParallel(net())
-    placement = silently(lambda: placer.choose(model, (3, 4)))
-    assert placement.decision.device == "cpu"
-    assert any("choose before that" in note for note in placement.explain().notes)
-    model(torch.randn(3, 4)).sum().backward()
-
-
-@pytest.mark.usefixtures("group", "_beside_an_accelerator")
 def test_fully_sharded_models_fall_back_with_one_warning_and_stay() -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -407,21 +349,13 @@ def test_fully_sharded_models_fall_back_with_one_warning_and_stay() -> None:
     def sharded_net() -> nn.Module:
         return fully_shard(net(), mesh=init_device_mesh("cpu", (1,)))
 
-    def runs(model: nn.Module) -> bool:
-        try:
-            model(torch.randn(3, 4)).sum().backward()
-        except AttributeError:  # torch 2.6: the CPU's streams lack what fully_shard asks of them
-            return False
-        return True
-
-    sharded, works = sharded_net(), runs(sharded_net())
-    for model in (sharded, FullyShardedDataParallel(net(), device_id=torch.device("cpu"))):
+    for model in (sharded_net(), FullyShardedDataParallel(net(), device_id=torch.device("cpu"))):
         with pytest.warns(PlacerWarning) as caught:
             placement = placer.choose(model, (3, 4))
         assert len([w for w in caught if w.category is PlacerWarning]) == 1
         assert (placement.decision.device, placement.confidence) == ("cpu", None)
         assert "not to be moved" in placement.reason
-        assert runs(model) or (model is sharded and not works)
+        model(torch.randn(3, 4)).sum().backward()
 
 
 class On(nn.Module):

@@ -51,16 +51,6 @@ def test_what_is_recorded_holds_nine_steps_in_ten() -> None:
     assert written[-1] == (10, 1, 19, 21)
 
 
-def test_writing_begins_after_a_second_and_goes_on_at_intervals() -> None:
-    written: list[tuple[float, ...]] = []
-    times = StepTimes("cpu", record=lambda *summary: written.append(summary))
-    lengths = []
-    for now in (100.0, 100.9, 101.0, 130.9, 131.0, 131.5):
-        times.add(0.1, now)
-        lengths.append(len(written))
-    assert lengths == [0, 0, 1, 1, 2, 2]
-
-
 def test_a_step_on_an_accelerator_is_waited_for_before_and_after(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     monkeypatch.setattr(module, "synchronize", lambda device: done.append(f"wait for {device}"))

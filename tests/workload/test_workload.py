@@ -34,17 +34,11 @@ def test_example_forms() -> None:
         assert make_workload(MODEL, batch=whole).args == (whole,)
 
 
-@pytest.mark.parametrize(
-    ("training", "mode", "expected"),
-    [
-        (True, None, "train"),
-        (False, None, "infer"),
-        (True, "infer", "infer"),
-        (False, "train", "train"),
-    ],
-)
-def test_mode_none_reads_the_model(training: bool, mode: str | None, expected: str) -> None:
-    assert make_workload(nn.Linear(8, 2).train(training), (1, 8), mode=mode).mode == expected
+def test_mode_none_reads_the_model_and_autocast_true_is_bfloat16() -> None:
+    for training, mode, expected in ((True, None, "train"), (False, None, "infer"), (True, "infer", "infer")):
+        assert make_workload(nn.Linear(8, 2).train(training), (1, 8), mode=mode).mode == expected
+    for given, dtype in ((False, None), (True, torch.bfloat16), (torch.float16, torch.float16)):
+        assert make_workload(MODEL, (1, 8), autocast=given).autocast is dtype
 
 
 def test_optimizer_defaults_to_adam_in_training_and_is_left_out_of_inference() -> None:
@@ -56,20 +50,6 @@ def test_optimizer_defaults_to_adam_in_training_and_is_left_out_of_inference() -
     assert (infer.optimizer, infer.loss) == (None, None)
     assert {"sgd", "adam", "adamw", "rmsprop", "adagrad"} <= set(optimizer_classes())
     assert not {"optimizer", "lbfgs", "sparseadam"} & set(optimizer_classes())
-
-
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        (None, None),
-        (False, None),
-        (True, torch.bfloat16),
-        (torch.bfloat16, torch.bfloat16),
-        (torch.float16, torch.float16),
-    ],
-)
-def test_autocast(given: Any, kept: Any) -> None:
-    assert make_workload(MODEL, (1, 8), autocast=given).autocast is kept
 
 
 def test_step_functions() -> None:
