@@ -11,6 +11,7 @@ from torch.utils._mode_utils import no_dispatch
 from simulated import copies
 from simulated.costs import kernel_seconds, tensors_in
 from simulated.device import SimulatedDevice, device_of
+from simulated.fused_cells import FUSED_CELLS
 from simulated.memory import Allocation
 
 aten = torch.ops.aten
@@ -135,6 +136,8 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _computed(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     dtype = args[0].dtype if args and isinstance(args[0], Tensor) else None
+    if name in FUSED_CELLS:
+        return FUSED_CELLS[name](*args, **kwargs)
     if name not in PRODUCTS or dtype not in (torch.float16, torch.bfloat16):
         return func(*args, **kwargs)
     if dtype == torch.float16:
