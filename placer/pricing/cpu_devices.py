@@ -40,7 +40,6 @@ from placer.profile import (
     kind_of,
     load_cached,
     shipped,
-    shipped_facts,
     shipped_folder,
 )
 
@@ -96,14 +95,14 @@ def nearest_profile(facts: Mapping[str, Any], *, own_class: bool = True) -> Prof
     machine is of, what is known of one core of that kind. Without ``own_class`` profiles of the machine's own class,
     and kinds, are left out: to see how good an estimate is elsewhere. Raises ProfileError.
     """
-    facts_of = {name: shipped_facts(name) for name in shipped()}
-    unlike = {name: dissimilarity(fingerprint, facts) for name, (fingerprint, _) in facts_of.items()}
-    allowed = [name for name in facts_of if own_class or unlike[name] >= SAME_CLASS_WITHIN]
-    nearest = min(allowed, key=lambda name: (unlike[name], facts_of[name][1]))
+    profiles = {name: _shipped(name) for name in shipped()}
+    unlike = {name: dissimilarity(profile.fingerprint, facts) for name, profile in profiles.items()}
+    allowed = [name for name in profiles if own_class or unlike[name] >= SAME_CLASS_WITHIN]
+    nearest = min(allowed, key=lambda name: (unlike[name], bool(profiles[name].warnings)))
     kind = kind_of(facts)
-    if own_class and kind.name not in {kind_of(fingerprint).name for fingerprint, _ in facts_of.values()}:
+    if own_class and kind.name not in {kind_of(profile.fingerprint).name for profile in profiles.values()}:
         return core_of(kind)
-    return _shipped(nearest)
+    return profiles[nearest]
 
 
 @cache

@@ -46,7 +46,6 @@ from placer.profile.store import (
     profiles_folder,
     save,
     shipped,
-    shipped_facts,
     shipped_folder,
     working_file,
 )
@@ -58,5 +57,5 @@ __all__ = [
     "default_threads", "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported", "kind_of",
     "knowledge", "load", "load_cached", "locate", "memory_of", "named_cores", "named_path", "on_cores",
     "open_regular", "profiles_folder", "read_regular", "replace_file", "reported_gpu", "save", "shipped",
-    "shipped_facts", "shipped_folder", "stale_fields", "uncalibrated", "working_file",
+    "shipped_folder", "stale_fields", "uncalibrated", "working_file",
 ]  # fmt: skip

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from placer.errors import ProfileDamaged, ProfileError, ProfileMissing
 from placer.files import read_regular, replace_file
@@ -27,8 +25,8 @@ MAX_BYTES = 64 * 2**20
 
 #: How the names of profiles end, and what a packed file begins with.
 SUFFIXES, _PACKED = (".json", ".json.xz"), b"\xfd7zXZ\x00"
-#: Bytes that hold all of a profile that comes before its fits, and those that hold the name of the format.
-_HEAD, _FIRST = 8192, 100
+#: Bytes that hold the name of the format.
+_FIRST = 100
 
 _loaded: dict[str, tuple[tuple[int, int, int], Profile]] = {}
 
@@ -61,20 +59,6 @@ def shipped_folder() -> Path:
 def shipped() -> tuple[str, ...]:
     """Names of the profiles that come with placer."""
     return tuple(sorted(path.stem for path in shipped_folder().glob("*.json")))
-
-
-def shipped_facts(name: str) -> tuple[dict[str, Any], bool]:
-    """(fingerprint, whether the machine was contended) of a shipped profile, without reading all of it.
-
-    Raises ProfileError if the file cannot be read.
-    """
-    path = shipped_folder() / f"{name}.json"
-    try:
-        with path.open("rb") as file:
-            facts = json.loads(file.read(_HEAD).partition(b',"noise":')[0] + b"}")
-    except (OSError, ValueError) as error:
-        raise ProfileError(f"cannot read profile {path}: {error}") from error
-    return facts["fingerprint"], bool(facts["warnings"])
 
 
 def working_file(target: Path, suffix: str) -> Path:
