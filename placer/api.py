@@ -326,7 +326,7 @@ def explained(question: Question, *, advice: bool = True, measure: bool = False)
         traced = trace_parts(question.work)
         question = replace(question, work=traced)
         table = answer(question)
-        changes = advise(traced, question, table) if advice else ()
+        changes = advise(traced, question) if advice else ()
         turn = find_turn(traced, question, table) if advice else None
     # Steps that are timed make errors of their own.
     measured = _measured(traced.parts[0].workload, table) if measure else {}

@@ -73,16 +73,16 @@ class _Change(NamedTuple):
     tried: tuple[int, ...] = ()
 
 
-def advise(traced: Traced, question: Question, table: Table) -> tuple[Advice, ...]:
+def advise(traced: Traced, question: Question) -> tuple[Advice, ...]:
     """What would make a step faster; of a job, its longest parts on the chosen device, gains being shares of the job.
 
-    ``table`` is the answer to the ``question`` of the ``traced`` work. Where none of the devices asked about can run
-    it, there is nothing to change. Nothing is raised.
+    Where none of the devices that the ``question`` asks about can run the ``traced`` work, there is nothing to change.
     """
-    question, asked_about = question.asked_alone(), table.asked_alone()
-    if asked_about is None:
+    question = question.of(traced).asked_alone()
+    try:
+        table = answer(question)
+    except PlacerError:
         return ()
-    table = asked_about.predicted or asked_about
     if table.unit != JOB:
         return _advise_step(traced.parts[0], question, table)
     device = table.decide().device

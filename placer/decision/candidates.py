@@ -100,11 +100,11 @@ def gather(
     if changed and profile.created:
         notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
     chosen, fitted_as, left_out = _devices_to_compare(devices, profile, modules, here=here)
+    if here and (settings := unpredicted_settings()) and set(chosen) != {"cpu"}:
+        notes = (f"what these settings change is not predicted: {', '.join(settings)}",)
     each = [_candidate(name, profile, here, threads) for name in chosen]
     thought = [(other, [_accelerator(other)]) for other in what_if]
     each += _elsewhere(each, [*thought, *((other, other.devices()) for other in others)])
-    if here:
-        notes = setting_notes(profile, chosen)
     return Candidates(tuple(each), profile, notes, fitted_as, left_out, this_machine=not changed)
 
 
@@ -266,34 +266,25 @@ def without_maker(gpu: str) -> str:
 
 def unusual_settings() -> tuple[str, ...]:
     """The switches that are not as torch sets them, and change which kernels run."""
-    cudnn = torch.backends.cudnn
     matmul, convolution, recurrent = machine.tf32()
-    settings = {
+    priced = {
         "tf32 in matmul": matmul,
         "no tf32 in convolutions": not convolution,
         "no tf32 in recurrent layers": not recurrent,
+    }
+    return (*(name for name, is_so in priced.items() if is_so), *unpredicted_settings())
+
+
+def unpredicted_settings() -> tuple[str, ...]:
+    """Those of them whose kernels are priced as if they were as usual."""
+    cudnn = torch.backends.cudnn
+    settings = {
         "no cudnn": not cudnn.enabled,
         "cudnn.benchmark": cudnn.benchmark,
         "cudnn.deterministic": cudnn.deterministic,
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
     }
     return tuple(name for name, is_so in settings.items() if is_so)
-
-
-def setting_notes(profile: Profile, devices: Sequence[str]) -> tuple[str, ...]:
-    """What a reader should know where a switch makes a prediction less sure."""
-    cudnn = torch.backends.cudnn
-    on_cuda = any(machine.split_device(device)[0] == "cuda" for device in devices)
-    then, now = profile.fingerprint.get("matmul_precision"), machine.matmul_precision()
-    settings = {
-        "cuDNN is off": on_cuda and not cudnn.enabled,
-        "cudnn.benchmark is on": on_cuda and cudnn.benchmark,
-        "cudnn.deterministic is on": on_cuda and cudnn.deterministic,
-        "deterministic algorithms are on": torch.are_deterministic_algorithms_enabled(),
-        f"float32 matmul precision is {now!r}, and was {then!r}": "medium" in (then, now) and then != now,
-    }
-    changed = [name for name, is_so in settings.items() if is_so]
-    return (f"{'; '.join(changed)}: what that changes is not predicted",) if changed else ()
 
 
 def home(modules: Sequence[nn.Module]) -> str:

@@ -75,18 +75,6 @@ class Table:
         """The table of one part, as of a long run of its steps."""
         return replace(self, parts=(replace(part, count=1),), facts=part.facts, repeats=None, unit=STEP, predicted=None)
 
-    def asked_alone(self) -> Table | None:
-        """The same without GPUs that nobody asked about; None where only these can run it."""
-        if not self.beside:
-            return self
-        parts: list[PricedPart] = []
-        for part in self.parts:
-            asked = {name: step for name, step in part.predictions.items() if name not in self.beside}
-            parts.append(replace(part, predictions=asked))
-        predicted = None if self.predicted is None else self.predicted.asked_alone()
-        alone = replace(self, parts=tuple(parts), beside=frozenset(), predicted=predicted)
-        return alone if parts[0].predictions else None
-
     def repeated(self, repeats: int) -> Table:
         """The same step or job, ``repeats`` times; nothing is priced again."""
         return replace(self, repeats=repeats, facts={**self.facts, "steps": repeats})

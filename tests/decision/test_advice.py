@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import placer
-from placer.decision import Question, advise, answer, batch_size, gather, trace_parts, with_batch
+from placer.decision import Question, advise, batch_size, gather, trace_parts, with_batch
 from placer.decision.advice import LEAST_GAIN, with_fused
 from placer.explanation import Advice
 from placer.profile import Profile
@@ -21,7 +21,7 @@ from placer.workload import make_workload
 def advice(model: nn.Module, shape: Any, known: Profile, **values: Any) -> dict[str, Advice]:
     traced = trace_parts(make_workload(model, shape, **values))
     question = Question(traced, gather(known, None, here=False))
-    rows = advise(traced, question, answer(question))
+    rows = advise(traced, question)
     assert [row.gain for row in rows] == sorted((row.gain for row in rows), reverse=True)
     assert all(row.gain >= LEAST_GAIN for row in rows)
     return {row.change if row.kind == "data" else row.kind: row for row in rows}

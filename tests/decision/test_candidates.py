@@ -280,21 +280,20 @@ def test_a_gpu_of_the_catalog_is_driven_by_the_cpu_that_is_compared(calibrated: 
 
 
 def test_a_switch_that_changes_kernels_is_said_and_part_of_the_step(
-    handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
+    here: Machine, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Step times seen without it are not taken, of any size."""
+    """Step times recorded without it are not taken, of any size."""
+    here.kinds = (SMALL,)
+    profile = known(here, handmade_profile, "cuda")
+    assert gather(profile, None, here=True).notes == ()
     workload = make_workload(nn.Linear(4, 2), (3, 4), mode="train")
     traced = trace(workload)
     usual = identity_of(workload, traced)
-    assert candidates.setting_notes(handmade_profile, ("cpu", "cuda")) == ()
     for name, value in (("benchmark", True), ("deterministic", True), ("enabled", False)):
         with monkeypatch.context() as patch:
             patch.setattr(torch.backends.cudnn, name, value)
-            assert len(candidates.setting_notes(handmade_profile, ("cpu", "cuda:1"))) == 1
-            assert candidates.setting_notes(handmade_profile, ("cpu",)) == ()
+            assert "not predicted: " in gather(profile, None, here=True).notes[0]
             unusual = identity_of(workload, traced)
             assert (unusual.step == usual.step, unusual.network == usual.network) == (False, False)
     torch.set_float32_matmul_precision("medium")
-    (note,) = candidates.setting_notes(handmade_profile, ("cpu",))
-    assert note == "float32 matmul precision is 'medium', and was 'highest': what that changes is not predicted"
     assert identity_of(workload, traced).step != usual.step
