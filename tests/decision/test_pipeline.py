@@ -24,12 +24,8 @@ from placer.workload import Workload, make_workload
 Make = Callable[..., Prediction]
 
 
-def table(profile: Profile, devices: tuple[str, ...] | None = None, threads: str = "keep") -> Table:
-    return asked(make_workload(nn.Linear(8, 8), (4, 8), mode="train"), profile, devices, threads)
-
-
-def asked(workload: Workload, profile: Profile, devices: tuple[str, ...] | None = None, threads: str = "keep") -> Table:
-    return answer(Question(workload, gather(profile, devices, threads=threads, here=False)))
+def asked(workload: Workload, profile: Profile, devices: tuple[str, ...] | None = None) -> Table:
+    return answer(Question(workload, gather(profile, devices, here=False)))
 
 
 def test_here_the_cpu_runs_with_the_threads_of_the_process(handmade_profile: Profile) -> None:
@@ -38,7 +34,8 @@ def test_here_the_cpu_runs_with_the_threads_of_the_process(handmade_profile: Pro
     profile = replace(handmade_profile, fits=(replace(cpu, threads=5), cuda))
     other = replace(profile, fingerprint={**profile.fingerprint, "cpu": "Z80"})
     torch.set_num_threads(4)
-    assert [table(each, ("cpu",)).costs["cpu"].threads for each in (profile, other)] == [4, 5]
+    workload = make_workload(nn.Linear(8, 8), (4, 8), mode="train")
+    assert [asked(workload, each, ("cpu",)).costs["cpu"].threads for each in (profile, other)] == [4, 5]
 
 
 def test_the_present_number_of_threads_is_kept_in_a_tie() -> None:
@@ -47,21 +44,11 @@ def test_the_present_number_of_threads_is_kept_in_a_tie() -> None:
     assert [best_count({1: 1.0 - share * THREADS_TIE, 2: 1.0}, now=2) for share in (0.9, 1.1)] == [2, 1]
 
 
-def test_a_device_that_lacks_the_dtype_is_left_out(handmade_profile: Profile) -> None:
-    cpu, cuda = handmade_profile.fits
-    profile = replace(handmade_profile, fits=(cpu, replace(cuda, device="mps")))
-    workload = make_workload(nn.Linear(4, 2, dtype=torch.float64), batch=torch.ones(3, 4, dtype=torch.float64))
-    told = "mps is left out: mps has no float64: use float32"
-    found = asked(workload, profile)
-    assert (list(found.costs), found.left_out) == (["cpu"], (told,))
-    assert told in found.decide().reason
-    with pytest.raises(PlacerError, match=f"no device can run it; {told}"):
-        asked(workload, profile, ("mps",))
-
-
-def test_a_device_that_lacks_an_op_is_left_out_unless_the_cpu_may_run_it(
+def test_a_device_that_lacks_a_dtype_or_an_op_is_left_out(
     handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An op may be run by the CPU in its place."""
+
     class Eigenvalues(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             found: torch.Tensor = torch.linalg.eigh(x)[0]
@@ -69,6 +56,12 @@ def test_a_device_that_lacks_an_op_is_left_out_unless_the_cpu_may_run_it(
 
     cpu, cuda = handmade_profile.fits
     profile = replace(handmade_profile, fits=(cpu, replace(cuda, device="mps")))
+    workload = make_workload(nn.Linear(4, 2, dtype=torch.float64), batch=torch.ones(3, 4, dtype=torch.float64))
+    line = "mps is left out: mps has no float64: use float32"
+    table = asked(workload, profile)
+    assert (list(table.costs), table.left_out, line in table.decide().reason) == (["cpu"], (line,), True)
+    with pytest.raises(PlacerError, match=f"no device can run it; {line}"):
+        asked(workload, profile, ("mps",))
     workload = make_workload(Eigenvalues(), (4, 4), mode="infer")
     monkeypatch.delenv("PYTORCH_ENABLE_MPS_FALLBACK", raising=False)
     found = asked(workload, profile)

@@ -85,8 +85,13 @@ def test_ranks_agree_on_the_kind_and_keep_their_own_accelerator() -> None:
     second = ranks.agreed(decision("cpu"), ("cpu", "cuda:1"), work)
     assert (second.device, second.confidence) == ("cuda:1", None)
     assert second.reason == "cuda:1: as the first rank chose for all (here: cpu: because)"
-    other = ranks.agreed(decision("cpu"), ("cpu", "cuda:1"), make_workload(nn.Linear(2, 3), (1, 2)))
-    assert other.device == "cpu"  # another model is another question
+    other = make_workload(nn.Linear(2, 3), (1, 2))
+    assert ranks.agreed(decision("cpu"), ("cpu", "cuda:1"), other).device == "cpu"  # another model, another question
+    more = replace(decision("cpu"), threads=5)
+    assert ranks.agreed(more, ("cpu",), other) is more
+    tuned = ranks.agreed(more, ("cpu",), other, tuned=True)  # where threads were tuned, they are the first rank's too
+    assert (tuned.device, tuned.threads, tuned.confidence) == ("cpu", 2, 0.9)
+    assert ranks.agreed(decision("mps"), ("mps",), other) == decision("mps")  # nothing of that kind here
 
 
 @pytest.mark.usefixtures("store")
@@ -148,14 +153,3 @@ def test_the_store_is_that_of_the_group_or_of_the_launcher(tmp_path: Path, monke
         assert ranks.distributed()
     finally:
         torch.distributed.destroy_process_group()
-
-
-@pytest.mark.usefixtures("store")
-def test_threads_are_the_first_ranks_where_they_were_tuned() -> None:
-    work = make_workload(nn.Linear(2, 2), (1, 2))
-    first, other = replace(decision("cpu"), threads=5), replace(decision("cpu"), threads=6)
-    assert ranks.agreed(first, ("cpu",), work, tuned=True) is first
-    assert ranks.agreed(other, ("cpu",), work) is other
-    tuned = ranks.agreed(other, ("cpu",), work, tuned=True)
-    assert (tuned.device, tuned.threads, tuned.confidence) == ("cpu", 5, 0.9)
-    assert ranks.agreed(decision("mps"), ("mps",), work) == decision("mps")  # nothing of that kind here
