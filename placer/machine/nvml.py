@@ -14,8 +14,6 @@ from typing import Any
 
 #: Lanes of an SM by compute capability; newer ones have 128.
 _LANES = {"3.5": 192, "3.7": 192, "6.0": 64, "7.0": 64, "7.2": 64, "7.5": 64, "8.0": 64}
-#: NVML's number for the clock of the multiprocessors.
-_SM_CLOCK = 1
 
 
 def describe(index: int) -> dict[str, Any] | None:
@@ -67,26 +65,6 @@ def utilization(index: int) -> float | None:
     """Share of the last sample period in which a kernel ran, 0 to 1."""
     rates = _ask("nvmlDeviceGetUtilizationRates", _device(index))
     return None if rates is None else float(rates.gpu / 100)
-
-
-def clocks(index: int) -> dict[str, float] | None:
-    """``sm_mhz``, ``power_watts``, ``power_limit_watts`` and ``throttle`` (NVML's bits), those that are known.
-
-    The clock of the multiprocessors is that of this moment, the power the mean of up to a second before.
-    """
-    handle = _device(index)
-    milliwatts = _ask("nvmlDeviceGetPowerUsage", handle)
-    limit = _ask("nvmlDeviceGetEnforcedPowerLimit", handle)
-    reasons = _ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
-    if reasons is None:  # its older name
-        reasons = _ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-    answers = _known(
-        sm_mhz=_ask("nvmlDeviceGetClockInfo", handle, _SM_CLOCK),
-        power_watts=None if milliwatts is None else milliwatts / 1000,
-        power_limit_watts=None if limit is None else limit / 1000,
-        throttle=reasons,
-    )
-    return {name: float(value) for name, value in answers.items()} or None
 
 
 def describe_driver() -> dict[str, Any]:
