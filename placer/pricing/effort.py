@@ -59,13 +59,6 @@ class Amounts:
         """Dimensions of that operand."""
         return len(self._call.inputs[number].shape)
 
-    @cached_property
-    def longest(self) -> float:
-        """The largest size along the dimension that the last argument names."""
-        last = self._call.args[-1] if self._call.args else 0
-        dim = last if type(last) is int else 0
-        return float(max((t.shape[dim] for t in self._call.inputs if len(t.shape) > dim), default=1))
-
     # Rows along one dimension.
     @cached_property
     def _dimension(self) -> int:
@@ -154,46 +147,6 @@ class Amounts:
         """Rows x columns x the shorter side of each."""
         return math.prod(self._matrix) * self.side
 
-    @cached_property
-    def _solved(self) -> tuple[float, float]:
-        square = next((t for t in self._call.inputs if len(t.shape) > 1 and t.shape[-1] == t.shape[-2]), None)
-        out = max(self._call.outputs, key=lambda t: t.numel, default=None)
-        if square is None or out is None:
-            return self.cubes, self.matrices
-        return float(out.numel) * square.shape[-1], float(max(math.prod(out.shape[:-2]), 1))
-
-    @cached_property
-    def unknowns(self) -> float:
-        """Unknowns x unknowns x right-hand sides of each system of equations."""
-        return self._solved[0]
-
-    @cached_property
-    def systems(self) -> float:
-        """Systems of equations."""
-        return self._solved[1]
-
-    # Distances.
-    @cached_property
-    def _sets(self) -> tuple[float, float]:
-        """(Pairs of vectors, elements of a vector) of distances."""
-        a, *others = [t for t in self._call.inputs if len(t.shape) > 1]
-        if "one_set" in self._op.traits:
-            a = max((a, *others), key=lambda t: t.numel) if self._op.backward else a
-            return a.shape[-2] * (a.shape[-2] - 1) / 2.0, float(a.shape[-1])
-        if self._op.backward:
-            a, *others = others
-        return float(math.prod(a.shape[:-1]) * others[0].shape[-2]), float(a.shape[-1])
-
-    @cached_property
-    def pairs(self) -> float:
-        """Pairs of vectors."""
-        return self._sets[0]
-
-    @cached_property
-    def vector(self) -> float:
-        """Elements of a vector."""
-        return self._sets[1]
-
     # Images, windows and sequences.
     @cached_property
     def windows(self) -> float:
@@ -209,35 +162,9 @@ class Amounts:
         return self.windows * math.prod(n for n in size if isinstance(n, int))
 
     @cached_property
-    def bags(self) -> float:
-        """Bags of rows that are added up."""
-        return float(self._call.outputs[0].numel) / self.size(0, -1)
-
-    @cached_property
-    def frames(self) -> float:
-        """Time steps of log-probabilities."""
-        return float(max((t.shape[0] for t in self._call.inputs if len(t.shape) == 3), default=1))
-
-    @cached_property
-    def states(self) -> float:
-        """States of an alignment: time steps x (2 x target + 1) of each sequence."""
-        return float(max((t.numel for t in (*self._call.outputs, *self._call.inputs) if len(t.shape) == 3), default=0))
-
-    @cached_property
     def transformed(self) -> float:
         """Dimensions that are transformed."""
         return float(len(next((a for a in self._call.args if isinstance(a, tuple)), (0,))))
-
-    @cached_property
-    def triples(self) -> float:
-        """Products of three: all dimensions of the three operands, each expanded by those it lacks."""
-        sizes: dict[int, int] = {}
-        for operand, lacking in zip(self._call.inputs, self._call.args, strict=False):
-            missing = lacking if isinstance(lacking, tuple) else ()
-            own = iter(operand.shape)
-            for d in range(len(operand.shape) + len(missing)):
-                sizes[d] = max(sizes.get(d, 1), 1 if d in missing else next(own, 1))
-        return float(math.prod(sizes.values()))
 
 
 def _last(spec: TensorSpec) -> float:

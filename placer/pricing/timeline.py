@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple
 
 from placer.pricing.framework import framework_seconds
 from placer.pricing.ops import row_of
@@ -98,43 +98,6 @@ def copies_of_steps(direction: str, start: float, rate: float) -> dict[str, floa
     return found
 
 
-class ScheduleItem(NamedTuple):
-    """What the host does next. Times in seconds.
-
-    It takes ``issue`` to issue ``kernels`` kernels, evenly spread over it, which the device executes in ``device``.
-    Where it ``waits``, it waits next until the device is done. ``alone`` is what host and device take after that, with
-    nothing else going on: a wait's return, a copy that blocks the host.
-    """
-
-    issue: float = 0.0
-    device: float = 0.0
-    kernels: float = 1.0
-    waits: bool = False
-    alone: float = 0.0
-
-
-@dataclass
-class Clocks:
-    """Both clocks, in seconds. The device executes kernels in the order in which the host issues them."""
-
-    host: float = 0.0
-    device: float = 0.0
-
-    def play(self, item: ScheduleItem) -> tuple[float, float]:
-        """Advance both clocks by an item. Returns when its first kernel starts and when its last one ends."""
-        start = max(self.host + item.issue / item.kernels, self.device)
-        self.host += item.issue
-        end = start
-        if item.device > 0.0:
-            # The last kernel starts once it is issued, or once those before it have ended.
-            end = self.device = max(start + item.device, self.host + item.device / item.kernels)
-        if item.waits:
-            self.host = self.device = max(self.host, self.device) + item.alone
-        else:
-            self.host += item.alone
-        return start, end
-
-
 def waits_for_device(kernel: str) -> bool:
     """Whether the host waits in an op for a value, a number of rows or a check. A trace counts these waits.
 
@@ -144,10 +107,6 @@ def waits_for_device(kernel: str) -> bool:
     if name in READS or name.removeprefix("aten::") in COUNTS | CHECKS:
         return True
     return kernel.endswith(".mask") and "index" in name
-
-
-#: What the host does next: a label, the number of the call or -1, and the item.
-Entry: TypeAlias = tuple[str, int, ScheduleItem]
 
 
 @dataclass(frozen=True)
@@ -167,6 +126,45 @@ class Span:
     start: float
     seconds: float
     call: int = -1
+
+
+@dataclass
+class Clocks:
+    """Both clocks, in seconds. The device executes kernels in the order in which the host issues them.
+
+    ``spans`` gets what they do, where it is a list.
+    """
+
+    host: float = 0.0
+    device: float = 0.0
+    spans: list[Span] | None = None
+
+    def run(self, issue: float, device: float, kernels: float = 1.0, label: str = "", call: int = -1) -> None:
+        """The host issues ``kernels`` kernels, evenly over ``issue``, which the device executes in ``device``."""
+        issued = self.host
+        start = max(self.host + issue / kernels, self.device)
+        self.host += issue
+        if call >= 0:
+            self._span("host", "", issued, issue, call)
+        if device > 0.0:
+            # The last kernel starts once it is issued, or once those before it have ended.
+            self.device = max(start + device, self.host + device / kernels)
+            self._span("device", label, start, self.device - start, call)
+
+    def wait(self, label: str, seconds: float) -> None:
+        """The host waits for the device, and both for ``seconds``: a wait's return, a copy that blocks the host."""
+        done = max(self.host, self.device)
+        self.host = self.device = done + seconds
+        self._span("host", label, done, seconds)
+
+    def _span(self, lane: Literal["host", "device"], label: str, start: float, seconds: float, call: int = -1) -> None:
+        if self.spans is not None:
+            self.spans.append(Span(lane, label, start, seconds, call))
+
+    @property
+    def done(self) -> float:
+        """When both have done all."""
+        return max(self.host, self.device)
 
 
 def on_cpu(
@@ -208,64 +206,58 @@ def on_accelerator(
     ``copy`` and ``sync`` the time that the host waits while nothing else runs, ``loading`` what the step takes longer
     because the host loads a batch. ``spans`` gets what both clocks do.
     """
-    schedule, copy = accelerator_schedule(priced, fit, data=data, outputs=outputs)
-    step = total = played(schedule, spans)
+    copies = _copies(priced, fit, data, outputs)
+    step = total = _second_of_two(priced, fit, copies, 0.0, spans)
     busy = sum(priced.seconds)
-    copy = min(copy, max(step - busy, 0.0))
+    copy = min(copies.inward + copies.outward, max(step - busy, 0.0))
     waits = priced.trace.syncs + sum(waits_inside(priced))
     sync = min(fit.rates.get("sync_seconds", 0.0) * waits, max(step - busy, 0.0) - copy)
     components = {"compute": busy, "dispatch": step - busy - copy - sync, "copy": copy, "sync": sync}
     if loading is not None:
-        loads: Entry = ("loading", -1, ScheduleItem(alone=loading.seconds))
-        total = max(step, loading.seconds) if loading.overlapped else played([loads, *schedule])
+        each = loading.seconds
+        total = max(step, each) if loading.overlapped else _second_of_two(priced, fit, copies, each, None)
         components["loading"] = total - step
     return StepTime(total, components)
 
 
-def played(schedule: Sequence[Entry], spans: list[Span] | None = None) -> float:
-    """Seconds of the second of two steps; ``spans`` gets what both clocks do in the first."""
-    clocks = Clocks()
-    first = _advance(clocks, schedule, spans)
-    return _advance(clocks, schedule) - first
+class Copies(NamedTuple):
+    """Seconds of the copies of a step's batch, which the host issues in ``issue`` where it is pinned, and outputs."""
+
+    inward: float
+    outward: float
+    issue: float | None
 
 
-def _advance(clocks: Clocks, schedule: Sequence[Entry], spans: list[Span] | None = None) -> float:
-    """When both clocks have done all of a schedule."""
-    for label, call, item in schedule:
-        issued = clocks.host
-        start, end = clocks.play(item)
-        if spans is None:
-            continue
-        if call >= 0:
-            spans.append(Span("host", "", issued, item.issue, call))
-        if item.device > 0.0:
-            spans.append(Span("device", label, start, end - start, call))
-        elif label:
-            spans.append(Span("host", label, clocks.host - item.alone, item.alone))
-        if call >= 0 and item.waits:
-            spans.append(Span("host", "sync", clocks.host - item.alone, item.alone))
-    return max(clocks.host, clocks.device)
-
-
-def accelerator_schedule(
-    priced: PricedTrace, fit: Device, *, data: str, outputs: str | None = None
-) -> tuple[list[Entry], float]:
-    """What the host does in a step on an accelerator, and the seconds that copies of batch and outputs take of it."""
+def _copies(priced: PricedTrace, fit: Device, data: str, outputs: str | None) -> Copies:
     trace, rates = priced.trace, fit.rates
-    sync = rates.get("sync_seconds", 0.0)
-    spread = framework_seconds(priced.counts, fit.framework) / max(len(trace.calls), 1)
-    schedule: list[Entry] = []
     inward = outward = 0.0
     if data != "device":
         memory = "pinned" if data == "pinned" else "pageable"
         inward = copy_seconds(tuple(t.stored_bytes for t in trace.batch), rates, "h2d", memory)
     if trace.mode == "infer" and not outputs_stay(data, outputs):
         outward = copy_seconds(tuple(t.stored_bytes for t in trace.outputs), rates, "d2h", "pageable")
-    if inward and data == "pinned":  # queued like a kernel: the host goes on
-        issue = len(trace.batch) * rates.get("issue_seconds", 0.0)
-        schedule.append(("copy in", -1, ScheduleItem(issue, inward)))
-    elif inward:
-        schedule.append(("copy in", -1, ScheduleItem(waits=True, alone=inward)))
+    return Copies(inward, outward, len(trace.batch) * rates.get("issue_seconds", 0.0) if data == "pinned" else None)
+
+
+def _second_of_two(priced: PricedTrace, fit: Device, copies: Copies, loading: float, spans: list[Span] | None) -> float:
+    """Seconds of the second of two steps; ``spans`` gets what both clocks do in the first."""
+    clocks = Clocks(spans=spans)
+    _advance(clocks, priced, fit, copies, loading)
+    first, clocks.spans = clocks.done, None
+    _advance(clocks, priced, fit, copies, loading)
+    return clocks.done - first
+
+
+def _advance(clocks: Clocks, priced: PricedTrace, fit: Device, copies: Copies, loading: float) -> None:
+    """What the host does in a step that loads its batch in ``loading`` seconds, copies it in, and runs op after op."""
+    trace, rates = priced.trace, fit.rates
+    sync = rates.get("sync_seconds", 0.0)
+    spread = framework_seconds(priced.counts, fit.framework) / max(len(trace.calls), 1)
+    clocks.host += loading
+    if copies.inward and copies.issue is not None:  # queued like a kernel: the host goes on
+        clocks.run(copies.issue, copies.inward, label="copy in")
+    elif copies.inward:
+        clocks.wait("copy in", copies.inward)
     kernels = priced.kernels or (1.0,) * len(trace.calls)
     left = trace.syncs
     rows = zip(trace.calls, priced.host_seconds, priced.seconds, kernels, waits_inside(priced), strict=True)
@@ -276,15 +268,14 @@ def accelerator_schedule(
         if unseen:
             inside, waits = True, waits + unseen
         if waits and not inside:  # ``.cpu()`` before the call
-            schedule.append(("sync", -1, ScheduleItem(waits=True, alone=waits * sync)))
-        item = ScheduleItem(issue + spread, seconds, max(run, 1.0), inside, waits * sync if inside else 0.0)
-        schedule.append(("", number, item))
+            clocks.wait("sync", waits * sync)
+        clocks.run(issue + spread, seconds, max(run, 1.0), call=number)
+        if inside:
+            clocks.wait("sync", waits * sync)
     if not trace.calls:
-        schedule.append(("", -1, ScheduleItem(spread or rates.get("dispatch_seconds", 0.0))))
-    if left or outward:  # the time of a copy out includes the wait for it
-        label = "copy out" if outward else "sync"
-        schedule.append((label, -1, ScheduleItem(waits=True, alone=left * sync + outward)))
-    return schedule, inward + outward
+        clocks.run(spread or rates.get("dispatch_seconds", 0.0), 0.0)
+    if left or copies.outward:  # the time of a copy out includes the wait for it
+        clocks.wait("copy out" if copies.outward else "sync", left * sync + copies.outward)
 
 
 def waits_inside(priced: PricedTrace) -> tuple[float, ...]:
