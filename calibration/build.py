@@ -17,7 +17,7 @@ from placer.calibration.measuring.bench import WAITING
 from placer.calibration.measuring.journal import Journal, StepObservation, infeasible
 from placer.calibration.plan import too_few
 from placer.errors import CalibrationError
-from placer.pricing import LONG_STEPS, MANY_TURNS
+from placer.pricing.timeline import LONG_STEPS, MANY_TURNS
 from placer.profile import Device, Profile, Sample
 
 #: Samples kept in the profile per family, device and number of threads: the corners of what was measured.

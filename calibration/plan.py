@@ -12,7 +12,7 @@ import numpy as np
 from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.benchmarks.probe import Accelerator, Limit, Probe, log_uniform
 from placer.calibration.measuring.journal import StepObservation
-from placer.pricing import bounds
+from placer.pricing.physics import bounds
 from placer.profile import Device
 
 #: Share of the peak rates that a step of random ops reaches, roughly: it turns seconds into a limit on work.

@@ -21,21 +21,10 @@ from placer.calibration.fitting.interval import least_base
 from placer.calibration.fitting.samples import ops_by_family
 from placer.calibration.measuring.journal import StepObservation
 from placer.errors import UnknownGPU
-from placer.pricing import (
-    HOST_DOUBT,
-    KERNELS,
-    SIZES,
-    CostModel,
-    copies_of_steps,
-    device_model,
-    framework_seconds,
-    gpu_profile,
-    host_framework,
-    host_seconds,
-    issued_as,
-    waits_for_device,
-)
+from placer.pricing import CostModel, device_model, gpu_profile
+from placer.pricing.framework import HOST_DOUBT, KERNELS, framework_seconds, host_framework, host_seconds, issued_as
 from placer.pricing.gpu import edition as gpu_edition
+from placer.pricing.timeline import SIZES, copies_of_steps, waits_for_device
 from placer.profile import Device, reported_gpu
 
 #: A step whose kernels take less than this share of it, by their prices, is its host's; and the least share of it that

@@ -24,7 +24,9 @@ from sklearn.linear_model import BayesianRidge
 from threadpoolctl import threadpool_limits
 
 from placer.calibration.fitting.samples import MeasuredOp
-from placer.pricing import CostModel, Network, Work, cpu_inputs, cpu_network, known_labels, op_label
+from placer.pricing import CostModel, Work, known_labels, op_label
+from placer.pricing.networks import Network, cpu_network
+from placer.pricing.physics import cpu_inputs
 from placer.profile import Device, FamilyFit
 
 Array = NDArray[np.float64]

@@ -11,7 +11,8 @@ from sklearn.linear_model import LinearRegression
 
 from placer.calibration.fitting.nearest import Comparison, Expectation
 from placer.calibration.measuring.journal import OpObservation, StepObservation
-from placer.pricing import BACKWARD, FORWARD, LEARNT, UPDATE, CostModel
+from placer.pricing import CostModel
+from placer.pricing.framework import BACKWARD, FORWARD, LEARNT, UPDATE
 from placer.profile import Device
 
 Array = NDArray[np.float64]

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from placer.calibration.fitting.nearest import FAMILY_PER_PACE, Comparison, Expectation
 from placer.calibration.measuring.journal import StepObservation
-from placer.pricing import Z90, CostModel, doubt, framework_seconds
+from placer.pricing import Z90, CostModel, doubt
+from placer.pricing.framework import framework_seconds
 from placer.profile import Device
 
 Array = NDArray[np.float64]

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from placer.pricing import table
+from placer.pricing.ops import table
 
 Shape = tuple[int, ...]
 #: Smallest dimension that grows with the size of an op.

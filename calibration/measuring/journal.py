@@ -20,7 +20,8 @@ import msgspec
 from msgspec import Meta
 
 from placer.errors import CalibrationError
-from placer.pricing import FAMILIES, Effort, Work, feature_names, work_of_features
+from placer.pricing import FAMILIES, Work, feature_names, work_of_features
+from placer.pricing.ops import Effort
 
 HUNG = "it did not come back"
 TOO_LARGE = "it did not fit in memory"

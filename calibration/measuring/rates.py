@@ -21,7 +21,9 @@ from placer import machine
 from placer.calibration.measuring.faults import synchronizer
 from placer.calibration.measuring.recording import WARM, keep_busy
 from placer.calibration.measuring.timing import Clock, measure, percentile
-from placer.pricing import FINE_GRAIN, FRESH, FRESH_RATE, SIZES
+from placer.pricing import FINE_GRAIN
+from placer.pricing.physics import FRESH_RATE
+from placer.pricing.timeline import FRESH, SIZES
 from placer.profile import THREAD_SECONDS
 
 #: Shares that the time for all rates of a device is divided into.

@@ -18,7 +18,8 @@ from placer.calibration.suite import Entry
 from placer.calibration.validation.record import Cell, apart
 from placer.decision import Candidate, Candidates, Question, Traced, answer, traced_step
 from placer.errors import PlacerError
-from placer.pricing import Prediction, Work, describe_step, peak
+from placer.pricing import Prediction, Work, describe_step
+from placer.pricing.physics import peak
 from placer.profile import Device, Profile
 from placer.tracing import trace
 from placer.workload import Data, Workload, make_workload

@@ -10,7 +10,7 @@ on.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TypeAlias
@@ -47,8 +47,6 @@ from placer.tracing import Trace
 
 #: Seconds, sigma of log(seconds) and source of each of some ops.
 Prices: TypeAlias = tuple[list[float], list[float], list[Source]]
-#: A way to price ops of a family.
-Pricer: TypeAlias = "Callable[[CostModel, Sequence[Work], Device, str], Prices]"
 #: Rates without which there are no physics.
 _NEEDED_RATES = ("dispatch_seconds", "flops/float32", "bytes_per_second")
 #: Standard deviation of log(seconds) of an op whose shape is beyond all that a network was fitted to.
@@ -132,34 +130,20 @@ class CostModel:
         return seconds, sigma, sources
 
     def _price_in_groups(self, works: Sequence[Work], fit: Device) -> Prices:
-        """``price_works`` with the numbers of ``fit``, whatever the cores. Ops priced in one way go together."""
-        groups: dict[tuple[Pricer, str], list[int]] = {}
+        """``price_works`` with the numbers of ``fit``, whatever the cores. What is learnt is of a family at a time."""
+        prices: Prices = [0.0] * len(works), [0.0] * len(works), ["guess"] * len(works)
+        groups: dict[str, list[int]] = {}
         for i, work in enumerate(works):
-            groups.setdefault(self._pricer_of(work, fit), []).append(i)
-        seconds, sigma = [0.0] * len(works), [0.0] * len(works)
-        sources: list[Source] = ["guess"] * len(works)
-        for (pricer, family), members in groups.items():
-            prices = pricer(self, [works[i] for i in members], fit, family)
-            for i, price, doubt, source in zip(members, *prices, strict=True):
-                seconds[i], sigma[i], sources[i] = price, doubt, source
-        return seconds, sigma, sources
-
-    def _pricer_of(self, work: Work, fit: Device) -> tuple[Pricer, str]:
-        """What prices an op, and the family whose ops are priced together with it; "" for those of all families."""
-        if fit.device != "cpu":
-            return (CostModel._free, "") if work.family == "view" else (CostModel._on_accelerator, work.family)
-        if unfolded(work, fit.rates):
-            return CostModel._by_unfolding, ""
-        network = cpu_network(work.family) if work.family in fit.families else None
-        if network is not None and _label(work, network):
-            return CostModel._by_network, work.family
-        # The table has what no network knows, unless the family counts what such an op does.
-        counted = work.family == "view" or (work.effort is not None and work.effort.kind == COUNTED)
-        return (CostModel._by_bounds if counted else CostModel._by_table_of_ops), ""
-
-    def _free(self, works: Sequence[Work], fit: Device, _: str) -> Prices:
-        """Nothing runs on the device."""
-        return [0.0] * len(works), [0.0] * len(works), [_measured(fit)] * len(works)
+            if _is_learnt(work, fit):
+                groups.setdefault(work.family, []).append(i)
+            else:
+                prices[0][i], prices[1][i], prices[2][i] = _by_physics(work, fit)
+        price_family = self._by_network if fit.device == "cpu" else self._on_accelerator
+        for family, members in groups.items():
+            found = price_family([works[i] for i in members], fit, family)
+            for i, seconds, sigma, source in zip(members, *found, strict=True):
+                prices[0][i], prices[1][i], prices[2][i] = seconds, sigma, source
+        return prices
 
     def _by_network(self, works: Sequence[Work], fit: Device, family: str) -> Prices:
         """Physics, and what ops of the family take beyond them, by the numbers of this device."""
@@ -184,7 +168,9 @@ class CostModel:
         if self._gpu is not None:
             seconds, sigma, sources = self._gpu.price(works)
         else:
-            seconds, sigma, sources = self._by_bounds(described, fit, family)
+            seconds = [bounds(work, fit).seconds for work in described]
+            sources = [_known(work) for work in described]
+            sigma = [SIGMA[source] for source in sources]
         known = fit.families.get(family)
         if known is None:
             return seconds, sigma, sources
@@ -194,17 +180,27 @@ class CostModel:
                 sigma[i], sources[i] = known.sigma, _measured(fit)
         return seconds, sigma, sources
 
-    def _by_table_of_ops(self, works: Sequence[Work], fit: Device, _: str) -> Prices:
-        """Cycles or memory traffic."""
-        return _unmeasured(works, [table_seconds(work, fit) for work in works])
 
-    def _by_unfolding(self, works: Sequence[Work], fit: Device, _: str) -> Prices:
-        """What is known of convolutions without oneDNN."""
-        return _unmeasured(works, [unfolded_seconds(work, fit.rates) for work in works])
+def _is_learnt(work: Work, fit: Device) -> bool:
+    """Whether networks or rows of others know an op; on an accelerator all but views, which launch nothing."""
+    if fit.device != "cpu":
+        return work.family != "view"
+    network = cpu_network(work.family) if work.family in fit.families and not unfolded(work, fit.rates) else None
+    return network is not None and bool(_label(work, network))
 
-    def _by_bounds(self, works: Sequence[Work], fit: Device, _: str) -> Prices:
-        """Peak rates alone."""
-        return _unmeasured(works, [bounds(work, fit).seconds for work in works])
+
+def _by_physics(work: Work, fit: Device) -> tuple[float, float, Source]:
+    """Seconds, sigma of log(seconds) and source of an op that no sample backs."""
+    if fit.device != "cpu":
+        return 0.0, 0.0, _measured(fit)
+    # The table has what no network knows, unless the family counts what such an op does.
+    counted = work.family == "view" or (work.effort is not None and work.effort.kind == COUNTED)
+    if unfolded(work, fit.rates):
+        seconds = unfolded_seconds(work, fit.rates)
+    else:
+        seconds = bounds(work, fit).seconds if counted else table_seconds(work, fit)
+    source = _known(work)
+    return seconds, SIGMA[source], source
 
 
 def check_current(profile: Profile) -> None:
@@ -240,7 +236,6 @@ def _measured(fit: Device) -> Source:
     return "published" if fit.estimated else "calibrated"
 
 
-def _unmeasured(works: Sequence[Work], seconds: list[float]) -> Prices:
-    """Prices that no sample backs."""
-    sources: list[Source] = ["physics" if has_physics(work) else "guess" for work in works]
-    return seconds, [SIGMA[source] for source in sources], sources
+def _known(work: Work) -> Source:
+    """What a price rests on that no sample backs."""
+    return "physics" if has_physics(work) else "guess"

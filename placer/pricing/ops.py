@@ -1,6 +1,6 @@
 """The table of ops: what each op of PyTorch does, whatever runs it. ``ops.csv`` is the table, a row an op.
 
-Formulas in it name what ``amounts.Amounts`` and the op's shape have. docs/dev/new-op.md says how to add a row.
+Formulas in it name what ``effort.Amounts`` and the op's shape have. docs/dev/new-op.md says how to add a row.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Op:
 
     Attributes:
         op: name, without ``aten::``. An op in place has the row of the same name without ``_``, unless it has its own.
-        family: in ``families.FAMILIES``; "" of an op that is elementwise where its result is as large as its operands.
+        family: in ``shapes.FAMILIES``; "" of an op that is elementwise where its result is as large as its operands.
         kind: ops that a CPU runs alike; "" of an op of which the table knows no more than its family.
         flops: FLOPs of an element that its family counts, where it is elementwise.
         units, starts: formulas of what its arithmetic is proportional to, and of what is begun anew, such as rows.
@@ -184,12 +184,6 @@ def row_of(op: str) -> Op:
 def family_of(op: str) -> str | None:
     """The family that the table says; None where the operands decide. What is not PyTorch's own is ``other``."""
     return row_of(op).family or (None if op.startswith("aten::") else "other")
-
-
-def kind_of(label: str) -> str:
-    """The kind of an op by the name that its costs are fitted under; "" of one that is not in the table."""
-    space, _, name = label.partition("::")
-    return row_of(f"{space}::{name.partition('/')[0].partition(':')[0]}").kind
 
 
 @cache

@@ -318,17 +318,13 @@ def feature_names(family: str) -> tuple[str, ...]:
     return (*size_names(shape), *PLACE_SIZES, *flag_names(shape), *PLACE_FLAGS)
 
 
-def size_count(family: str) -> int:
-    """How many of these are amounts, which a model sees on a log scale."""
-    return len(size_names(FAMILIES[family].shape)) + len(PLACE_SIZES)
-
-
 def work_of_features(
     family: str, op: str, dtype: str, values: Sequence[float], effort: Effort | None = None, loads: float = 0.0
 ) -> Work:
     """The work that has these ``features``: its inverse, as far as they tell."""
     flops, moved, *rest = values
-    amounts, own = size_count(family), len(size_names(FAMILIES[family].shape))
+    own = len(size_names(FAMILIES[family].shape))
+    amounts = own + len(PLACE_SIZES)
     sizes, flags = rest[:amounts], rest[amounts:]
     shape = of_features(FAMILIES[family].shape, sizes[:own], flags[: -len(PLACE_FLAGS)])
     place = Place(*sizes[own:], *flags[-len(PLACE_FLAGS) :])

@@ -10,7 +10,7 @@ import torch
 import placer
 from placer import profile
 from placer.calibration.build import TENTHS, noise_warnings
-from placer.pricing import LONG_STEPS
+from placer.pricing.timeline import LONG_STEPS
 
 
 def test_a_machine_whose_speed_varies_is_told_in_one_line_that_explain_shows(handmade_profile: profile.Profile) -> None:

@@ -9,9 +9,9 @@ import torch
 from described import spec, traced, work
 from torch import Tensor, nn
 
-from placer.pricing import Residence, Work, device_model, gpu_profile, host_seconds, predict
-from placer.pricing.gpu.apple import FITTED, AppleModel, host_factor, missing_op, mps_host
-from placer.pricing.ops import row_of
+from placer.pricing import Residence, Work, device_model, gpu_profile, predict
+from placer.pricing.framework import host_seconds
+from placer.pricing.gpu.apple import AppleModel, missing_op, mps_host
 from placer.profile import find_gpu, knowledge
 from placer.tracing import trace
 from placer.workload import make_workload
@@ -65,14 +65,6 @@ def test_a_gru_is_issued_op_by_op(length: int, batch: int, hidden: int, publishe
     assert host_seconds(op, framework) > 5.0 * host_seconds(lstm, framework)
 
 
-def test_the_host_is_the_chips_own_cpu() -> None:
-    chips = ("M1", "M2", "M3", "M4", "M5", "M5 Max")
-    factors = [host_factor(find_gpu(chip)) for chip in chips]
-    assert factors == sorted(factors, reverse=True)
-    assert (factors[0], factors[-1]) == (1.0, factors[-2])
-    assert gpu_profile("M1").fit("mps").rates["sync_seconds"] == pytest.approx(FITTED["wait"])
-
-
 def test_prices_say_what_they_rest_on() -> None:
     pool = work("aten::avg_pool2d", [spec(1, 1, 4, 4)], [spec(1, 1, 2, 2)])
     ops = [relu(64), product(64), product(64, "float16"), pool]
@@ -95,15 +87,3 @@ def test_an_op_that_mps_lacks_is_named_unless_the_cpu_may_run_it(monkeypatch: py
     assert missing_op(trace(make_workload(nn.ReLU(), (8, 8), mode="infer"))) is None
     monkeypatch.setenv("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     assert missing_op(step) is None
-
-
-@pytest.mark.parametrize("op", ["aten::_linalg_svd", "aten::col2im", "aten::embedding_renorm_"])
-def test_what_torch_itself_runs_on_the_cpu_is_marked(op: str) -> None:
-    """Whatever is set (``MPSFallback.mm``): the last is what ``nn.Embedding`` does where it has a ``max_norm``."""
-    assert row_of(op).mps == "cpu"
-
-
-def test_what_falls_back_is_copied_there_and_back() -> None:
-    eigh = traced(Eigenvalues(), "aten::_linalg_eigh", (8, 8), mode="infer")
-    wait = gpu_profile("M2").fit("mps").rates["sync_seconds"]
-    assert seconds("M2", eigh) > 2.0 * wait > 2.0 * seconds("M2", product(8))

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-import priced as made
 import pytest
 import torch
 from torch import Tensor, nn
 
-from placer.pricing import Prediction, bounds, describe_step, gpu_profile, predict
-from placer.pricing.compiled import DOUBT, REFERENCE_CALL, Member, not_priced, parts_of, places_in_kernels
-from placer.pricing.shapes.shape import Work
+from placer.pricing import Prediction, describe_step, gpu_profile, predict
+from placer.pricing.compiled import Member, not_priced, places_in_kernels
 from placer.profile import Profile, load
 from placer.tracing import trace
 from placer.workload import make_workload
@@ -66,16 +62,6 @@ def test_products_stay_and_the_update_is_eager(mode: str, gpu: Profile) -> None:
         if family in ("matmul", "optimizer"):
             assert after == before
     assert compiled.components["compute"] <= eager.components["compute"]
-
-
-def test_the_interval_is_wider_and_compilation_is_paid_once(cpu: Profile) -> None:
-    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4))
-    eager, compiled = (price(m, cpu, (32, 64), device="cpu") for m in (model, torch.compile(model)))
-    assert compiled.high / compiled.low > eager.high / eager.low
-    assert compiled.one_time["compilation"] > 0.1
-    assert "compilation" not in eager.one_time
-    assert compiled.priced.compilation is not None
-    assert compiled.priced.compilation.doubt == DOUBT["cpu"]
 
 
 def test_a_cuda_graph_is_launched_at_once(gpu: Profile) -> None:
@@ -133,50 +119,6 @@ def test_a_gpu_that_the_compiler_does_not_serve_keeps_the_eager_price(name: str,
     assert (prediction.priced.compilation is None) == (said is not None)
 
 
-def activation(n: float = 1e6) -> Work:
-    return made.elementwise("aten::relu", n, 8 * n)
-
-
-def test_the_parts_of_an_op_are_those_of_its_bounds() -> None:
-    fit = made.device()
-    for product in (made.matmul(64), made.matmul(512)):
-        limits = bounds(product, fit)
-        start = 1e-3 * limits.start / limits.seconds
-        assert limits.arithmetic > limits.memory
-        assert parts_of(product, 1e-3, fit) == pytest.approx((start, 1e-3 - start, 0.0))
-    # An op of one instruction for each element is all traffic; one of many is arithmetic.
-    limits = bounds(activation(), fit)
-    start = 2e-3 * limits.start / limits.seconds
-    assert parts_of(activation(), 2e-3, fit) == pytest.approx((start, 0.0, 2e-3 - start))
-    evaluated = replace(activation(), op="aten::tanh", flops=2e7)
-    assert parts_of(evaluated, 2e-3, fit)[1] > 0.9 * 2e-3
-
-
-def test_on_a_gpu_what_is_not_the_start_is_traffic() -> None:
-    gpu = replace(made.device(dispatch_seconds=2e-6), device="cuda")
-    assert parts_of(activation(), 1e-3, gpu) == pytest.approx((2e-6, 0.0, 998e-6))
-    assert parts_of(activation(), 1e-6, gpu) == pytest.approx((1e-6, 0.0, 0.0))
-
-
-class Product(nn.Module):
-    """Of matrices that lie as they are."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(64, 8))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x @ self.weight
-
-
-def test_only_convolutions_are_laid_out_anew(cpu: Profile) -> None:
-    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.Flatten(), nn.Linear(16 * 36, 64), Product())
-    eager, compiled = (price(m, cpu, (16, 3, 8, 8), device="cpu") for m in (model, torch.compile(model)))
-    rows = list(zip(eager.priced.families, eager.priced.seconds, compiled.priced.seconds, strict=True))
-    assert [before == after for family, before, after in rows if family == "matmul"] == [True, True]
-    assert [before == after for family, before, after in rows if family == "convolution"] == [False]
-
-
 class Step(nn.Module):
     """A function of the batch and two weights of 64 x 64."""
 
@@ -219,19 +161,3 @@ def test_a_kernel_reads_once_and_writes_what_others_read(
     assert len({place.kernel for _, place in found if place.kernel is not None}) == kernels
     assert {name: place.traffic for name, place in found if name in shares} == pytest.approx(shares)
     assert all(place == Member() for name, place in found if name == "mm")
-
-
-def test_compiling_takes_longer_for_more_kernels_and_for_the_compiler_to_load(
-    cpu: Profile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow = replace(
-        cpu,
-        fits=tuple(replace(fit, framework={**fit.framework, "python_call": 2 * REFERENCE_CALL}) for fit in cpu.fits),
-    )
-    model = torch.compile(nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU()))
-    monkeypatch.delitem(sys.modules, "torch._inductor.compile_fx", raising=False)
-    once = price(model, slow, (32, 16), device="cpu").one_time
-    assert once["compilation"] == pytest.approx(2 * (0.5 + 4 * 0.005 + 2 * 0.3))  # a graph, four ops, two kernels
-    assert once["compiler"] == pytest.approx(2 * 6.0)
-    monkeypatch.setitem(sys.modules, "torch._inductor.compile_fx", sys)
-    assert price(model, slow, (32, 16), device="cpu").one_time["compiler"] == 0.0

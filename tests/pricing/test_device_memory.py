@@ -72,15 +72,6 @@ def test_what_the_workload_holds_already_is_not_needed_again(fit: Device, monkey
     assert available_bytes("cpu", cpu, Residence(held={"cpu": 2 * GB})) == 12 * GB
 
 
-def test_a_context_that_is_not_there_yet_takes_its_share(fit: Device) -> None:
-    assert available_bytes("cuda", fit, Residence()) == 10 * GB - CONTEXT
-
-
-def test_a_part_of_a_device_is_all_there_is(fit: Device) -> None:
-    part = replace(fit, rates={"memory_bytes": 5.0 * GB})
-    assert available_bytes("cuda", part, Residence()) == 5 * GB
-
-
 def test_where_only_a_context_could_tell_it_is_all_of_the_memory(fit: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "known_free_memory", lambda device: None)
     assert available_bytes("cuda", fit, Residence()) == 16 * GB - CONTEXT

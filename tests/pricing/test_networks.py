@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from priced import RATES, device, matmul
+from priced import RATES
 
-from placer.pricing import FAMILIES, CostModel, Network, cpu_edition, cpu_network, feature_names, is_current
+from placer.pricing import FAMILIES, feature_names, is_current
 from placer.pricing.gpu.device_model import networks as module
 from placer.pricing.networks import (
-    ROUNDED,
+    Network,
     cpu_class_families,
     cpu_document,
-    cpu_starts,
-    packed,
-    packed_layer,
-    read_network,
+    cpu_edition,
+    cpu_network,
 )
 from placer.profile import Device, cpu_kinds, load, shipped
 
@@ -85,57 +82,6 @@ def test_slopes_are_what_small_changes_of_the_numbers_change(family: str) -> Non
     assert np.abs(found).max() > 1e-3
 
 
-@pytest.mark.parametrize("family", NETWORKS)
-def test_beyond_what_it_was_fitted_to_an_input_is_taken_at_its_edge(family: str) -> None:
-    network = network_of(family)
-    x, labels, numbers = rows(network)
-    assert network.covers(x).all()
-    edge, beyond = x.copy(), x.copy()
-    edge[:, 0], beyond[:, 0] = network.high[0], network.high[0] + 1.0
-    np.testing.assert_array_equal(network.learnt(edge, labels, numbers), network.learnt(beyond, labels, numbers))
-    assert not network.covers(beyond).any()
-    assert not network.covers(network.low[None, :] - 0.1).any()
-
-
-def test_a_row_at_an_edge_that_half_precision_rounded_is_within_it() -> None:
-    network = network_of("encoder")
-    for limit, outwards in ((network.low, -np.inf), (network.high, np.inf)):
-        next_half = np.nextafter(limit.astype(np.float16), np.float16(outwards)).astype(float)
-        row = (limit + next_half) / 2.0  # which half precision may round to the limit
-        assert network.covers(row[None, :]).all()
-
-
-def test_a_network_survives_as_text_as_exactly_as_halves_and_bytes_have_it() -> None:
-    random = np.random.default_rng(1)
-    inputs, device, label = random.normal(0.0, 3.0, 5), random.normal(0.0, 0.3, 2), random.normal(0.0, 0.3, 3)
-    weights = [random.normal(0.0, 1.0, shape) * random.uniform(0.01, 5.0, shape[1]) for shape in ((10, 4), (4, 1))]
-    weights[0][:, 1] = 0.0
-
-    def written(weights: Sequence[np.ndarray]) -> dict[str, Any]:
-        sides = {name: packed(inputs) for name in ("low", "high", "mean", "scale")}
-        layers = [packed_layer(weight, weight[0]) for weight in weights]
-        of_names = {"labels": {"": packed(label)}, "devices": {"a": packed(device)}, "sigma": {"": (0.1, 0.2)}}
-        return {**sides, **of_names, "layers": layers}
-
-    found = read_network(written(weights))
-    halves = {"rtol": ROUNDED, "atol": 1e-7}
-    for kept, given in ((found.low, inputs), (found.labels[""], label), (found.devices["a"], device)):
-        np.testing.assert_allclose(kept, given, **halves)
-    for (weight, bias), given in zip(found.layers, weights, strict=True):
-        np.testing.assert_allclose(bias, given[0], **halves)
-        assert (np.abs(weight - given) <= 1.1 * np.abs(given).max(axis=0) / 254.0).all()
-    assert (found.sigma_of("aten::mm"), found.device_numbers) == ((0.1, 0.2), 2)
-    again = written([weight for weight, _ in found.layers])["layers"]
-    assert [layer["weight"] for layer in again] == [layer["weight"] for layer in written(weights)["layers"]]
-
-
-def test_an_op_starts_as_its_closest_name_does_and_an_unknown_one_once() -> None:
-    starts = cpu_document()["starts"]["matmul"]
-    assert cpu_starts("matmul", ("aten::mm",)) == starts["aten::mm"]
-    assert cpu_starts("matmul", ("aten::mm.no_such_kernel", "aten::bmm", "aten::mm")) == starts["aten::bmm"]
-    assert cpu_starts("matmul", ("mine::op",)) == cpu_starts("quantized", ("aten::mm",)) == 1.0
-
-
 @pytest.fixture
 def _without_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     cached = cpu_document, cpu_network, cpu_class_families
@@ -145,11 +91,3 @@ def _without_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
     yield
     for each in cached:
         each.cache_clear()
-
-
-@pytest.mark.usefixtures("_without_the_file")
-def test_without_the_file_physics_stand_alone() -> None:
-    assert (cpu_edition(), cpu_network("matmul"), cpu_class_families("arm")) == (0, None, {})
-    (seconds,), _, (source,) = CostModel(device()).price_works([matmul(100)])
-    assert seconds == pytest.approx(1e-6 + 2e6 / 1e11)
-    assert source == "physics"

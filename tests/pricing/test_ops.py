@@ -25,12 +25,10 @@ from placer.pricing import FAMILIES, Context, CostModel, Work, describe, describ
 from placer.pricing.effort import Amounts
 from placer.pricing.ops import (
     ANY_UPDATE,
-    COUNTED,
     FUNCTIONS,
     LISTS,
     NO_ROW,
     OPS_FILE,
-    QUANTIZED,
     UPDATE_PREFIX,
     Op,
     evaluate,
@@ -38,7 +36,6 @@ from placer.pricing.ops import (
     row_of,
     table,
 )
-from placer.pricing.physics import STARTING, table_seconds
 from placer.pricing.prediction import SIGMA
 from placer.pricing.shapes.loops import Loop
 from placer.pricing.shapes.moves import Other
@@ -99,26 +96,6 @@ def test_the_page_on_new_ops_says_what_every_column_is_and_names_rows_to_copy() 
     copied = re.findall(r"`(\w+)`", "".join(rest).partition("\n\n")[0])
     assert len(copied) > 5
     assert [name for name in copied if name not in ROWS] == []
-
-
-def test_traits_with_a_number_have_one() -> None:
-    with_number = {name for name, meaning in TRAITS.items() if f"`{name}=" in meaning}
-    for row in table():
-        for trait in row.traits:
-            name, _, number = trait.partition("=")
-            assert (name in with_number) == bool(number), (row.op, trait)
-            assert not number or row.number(name) == float(number) > 0.0
-
-
-def test_an_op_that_the_table_says_only_the_family_of_has_no_other_cells() -> None:
-    silent = {"op", "family", "mps", "traits", "source"}
-    said = {row.op: {name for name, cell in ROWS[row.op].items() if cell} - silent for row in table() if not row.kind}
-    assert {name: columns for name, columns in said.items() if columns} == {}
-
-
-def test_what_is_neither_counted_nor_waits_alone_has_units() -> None:
-    others = ("", COUNTED, QUANTIZED, "waits")
-    assert [row.op for row in table() if row.kind not in others and not row.units] == []
 
 
 # --- its formulas -------------------------------------------------------------------------------------------------
@@ -184,11 +161,6 @@ WRONG = (
     "lambda: 1",
     "'a'",
 )
-
-
-@pytest.mark.parametrize("formula", WRONG)
-def test_what_is_no_arithmetic_is_found(formula: str) -> None:
-    assert unknown_in(formula, (Loop, Other)) != []
 
 
 @pytest.mark.parametrize("formula", [*WRONG, "numel numel", "size(0)"])
@@ -291,17 +263,6 @@ def test_an_op_in_place_has_the_row_of_the_op_unless_it_has_its_own() -> None:
     assert {row_of(name).op for name in ("optimizer::Adam", "optimizer::Mine")} == {"optimizer::Adam", ANY_UPDATE}
     assert family_of("aten::relu") is None
     assert family_of("mine::relu") == "other"
-
-
-def test_a_cpu_takes_the_cycles_of_the_table_for_an_op_that_nobody_sampled() -> None:
-    work = describe(call("aten::kthvalue", (1000, 1000)), ALONE)
-    fit = device()
-    assert work.effort is not None
-    start = fit.rates["dispatch_seconds"]
-    expected = start + work.effort.cycles * start / STARTING
-    (seconds,), (sigma,), (source,) = CostModel(fit).price_works([work])
-    assert seconds == table_seconds(work, fit) == pytest.approx(expected)
-    assert (sigma, source) == (SIGMA["physics"], "physics")
 
 
 @pytest.mark.parametrize("op", ["mine::op", "aten::no_such_op"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,75 +15,26 @@ from placer import machine
 from placer import profile as profiles
 from placer.errors import ProfileError
 from placer.pricing import (
-    LEARNT,
     Prediction,
     Residence,
     compute_parts,
-    framework_counts,
-    framework_seconds,
     gpu_profile,
     step_bounds,
 )
-from placer.pricing.framework import BACKWARD, FORWARD, SCALES, UPDATE
 from placer.pricing.predict import (
     CPU_FULL,
     CPU_IDLE,
     GPU_IDLE,
     Z90,
-    cost_model,
-    coverage,
-    first_calls_seconds,
-    libraries_seconds,
     log_sigma,
     one_time_parts,
     predict,
-    source_shares,
     step_watts,
 )
-from placer.profile import Device, Profile
+from placer.profile import Profile
 from placer.tracing import trace, trace_here
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 from placer.workload import make_workload
-
-# --- the framework's own work -------------------------------------------------------------------------------------
-
-SPEC = TensorSpec((1024,), (1,), "float32")
-PHASES: tuple[Any, ...] = ("forward", "forward", "loss", "backward", "optimizer")
-
-
-def counted(phases: Sequence[Any], seconds: Sequence[float] | None = None, **totals: Any) -> dict[str, float]:
-    """Of a training step of one op in these phases."""
-    names = {"optimizer": "optimizer::Adam"}
-    calls = tuple(OpCall(names.get(phase, "aten::relu"), (SPEC,), (), phase=phase) for phase in phases)
-    return framework_counts(Trace(calls, "train", (), (), (), (), **totals), seconds or [0.0] * len(calls))
-
-
-def test_what_the_framework_is_counted_by() -> None:
-    counts = counted(PHASES, [0.0, 1e-3, 0.0, 0.0, 0.0], python_calls=14, evicted_calls=2.5, autograd_nodes=6)
-    assert sorted(counts) == sorted(LEARNT) == sorted((*FORWARD, *BACKWARD, *UPDATE))  # each of one phase
-    far = {name: counts.pop(name) for name in list(counts) if name.endswith(SCALES)}
-    assert not any(far.values())  # one op of this name follows another
-    assert counts == {
-        "step": 1,
-        "training_step": 1,
-        "forward_op": 3,
-        "op_reuse_distance_100_ops": pytest.approx(0.15),
-        "backward_op": 1,
-        "autograd_node": 6,
-        "cold_node": 6 / 4,
-        "python_call": 14,
-        "call_reuse_distance_100_ops": pytest.approx(0.7),
-        "evicted_call": 2.5,
-        "update": 1,
-        "updated_tensor": 1,
-    }
-    many = counted(("forward",) * 10 + ("backward",) * 100)
-    assert many["op_reuse_distance_100_ops"] == many["forward_op"] == 10  # ops of all phases make a step of many
-    inference = framework_counts(Trace((OpCall("aten::relu", (), ()),), "infer", (), (), (), ()), [1.0])
-    assert not any(inference[name] for name in (*BACKWARD, *UPDATE))
-    paid = framework_seconds({"python_call": 14.0, "autograd_node": 6.0}, {"python_call": 1e-6, "host/x": 1.0})
-    assert paid == pytest.approx(14e-6)
-
 
 # --- what bounds ops and steps ------------------------------------------------------------------------------------
 
@@ -186,53 +136,6 @@ def test_one_time_costs_are_what_is_still_to_be_paid(
     assert once("cpu", home="cuda") == pytest.approx(move)  # the way back costs the same
     assert once("cuda", here=False, home="cuda") == pytest.approx(1.0 + move + first_calls)
     assert once("cpu", here=False, home="cuda") == 0.0
-
-
-def test_libraries_and_shapes_are_those_that_the_ops_need() -> None:
-    rates = {"first_use/convolution": 0.8, "first_use/product": 0.2, "first_use/shape": 0.01}
-    rates["first_call_seconds"] = 1e-3
-    image = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3, padding=1))
-    step = trace(make_workload(image, (2, 3, 16, 16), mode="infer"))
-    assert libraries_seconds(step, rates) == pytest.approx(0.8)
-    shapes = first_calls_seconds(step, rates) - len({call.op for call in step.calls}) * 1e-3
-    assert shapes == pytest.approx(3 * 0.01)
-    dense = trace(make_workload(nn.Linear(8, 8), (4, 8), mode="infer"))
-    assert libraries_seconds(dense, rates) == pytest.approx(0.2)
-    assert (libraries_seconds(step, {}), first_calls_seconds(step, {})) == (0.0, 0.0)  # a profile that knows none
-
-
-def test_cost_models_are_kept_and_the_nearest_thread_count_is_taken(handmade_profile: Profile) -> None:
-    one, eight = (replace(handmade_profile.fit("cpu"), threads=n) for n in (1, 8))
-    profile = replace(handmade_profile, fits=(one, eight))
-    assert cost_model(profile, "cpu", 7).fit is eight
-    assert cost_model(profile, "cpu", 1) is cost_model(profile, "cpu", 1)
-    torch.set_num_threads(1)
-    assert cost_model(profile, "cpu", None).fit is one
-
-
-def test_coverage_is_the_share_of_time_not_of_ops(make_prediction: Callable[..., Prediction]) -> None:
-    sources = ("calibrated", "guess", "extrapolated", "calibrated", "physics")
-    found = make_prediction(compute=1.0, sources=sources).priced
-    assert coverage(found) == pytest.approx(0.4 + 0.3)  # conftest's weights: 0.4, 0.005, 0.1, 0.3, 0.195
-    expected = {"calibrated": 0.7, "extrapolated": 0.1, "physics": 0.195, "guess": 0.005}
-    assert list(source_shares(found).items()) == [(k, pytest.approx(v)) for k, v in expected.items()]
-    nothing = replace(found, seconds=(0.0,) * 5)
-    assert (coverage(nothing), source_shares(nothing)) == (1.0, {})
-
-
-def test_errors_add_up_within_a_family_and_as_squares_between(make_prediction: Callable[..., Prediction]) -> None:
-    found = make_prediction(compute=1.0).priced
-    fit = Device("cpu", 2, {}, {}, {}, {"base": 0.03, "ops": 2.0})
-    matmul, elementwise, optimizer = 0.1 * 0.8, 0.1 * 0.005, 0.1 * 0.195
-    ops = 2.0 * math.sqrt(matmul**2 + elementwise**2 + optimizer**2)
-    assert log_sigma(found, fit, 1.0) == pytest.approx(math.hypot(0.03, ops))
-    # The framework's own time dilutes what the ops are uncertain by.
-    assert log_sigma(found, replace(fit, framework={"step": 1.0}), 2.0) == pytest.approx(math.hypot(0.03, ops / 2))
-    # An accelerator's host works meanwhile: a step bound by the device is as unsure as its kernels, and one bound by
-    # the host the less, the longer the device waits.
-    for host, share in ((0.1, 1.0), (0.4, 0.5)):
-        beside = replace(found, device="cuda", host_seconds=(host,) * 5)
-        assert log_sigma(beside, fit, 1.0) == pytest.approx(math.hypot(0.03, share * ops))
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,18 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
-from priced import call, device
 
-from placer.pricing.cost_model import CostModel
 from placer.pricing.framework import framework_counts
 from placer.pricing.prediction import PricedTrace
 from placer.pricing.timeline import (
+    FRESH,
+    SIZES,
     Span,
     StepTime,
+    copies_of_steps,
+    copy_seconds,
     on_accelerator,
     on_cpu,
-    waits_for_device,
 )
 from placer.profile.profile import Device
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
@@ -66,17 +67,6 @@ def test_on_the_cpu_everything_adds_up() -> None:
     assert_adds_up(step)
 
 
-def test_both_clocks_are_shown_from_where_the_host_begins_the_step() -> None:
-    spans: list[Span] = []
-    on_accelerator(priced([2.0, 3.0], [1.0, 1.0]), fit(), data="device", spans=spans)
-    assert spans == [
-        Span("host", "", 0.0, 1.0, 0),
-        Span("device", "", 1.0, 2.0, 0),
-        Span("host", "", 1.0, 1.0, 1),
-        Span("device", "", 3.0, 3.0, 1),
-    ]
-
-
 def test_copies_are_shown_where_they_are() -> None:
     known = fit(**COPIES, issue_seconds=1e-6, sync_seconds=1e-5)
     ops = priced([1e-3], [1e-4], batch=(MEGABYTE,), outputs=(MEGABYTE,), mode="infer")
@@ -114,22 +104,6 @@ def test_loading_takes_its_time_before_a_step_or_beside_it() -> None:
     assert (quick.seconds, quick.components["loading"]) == (1e-3, 0.0)
 
 
-def test_a_step_without_ops_takes_what_starting_one_does() -> None:
-    empty = priced([])
-    assert on_cpu(empty, fit(dispatch_seconds=2e-6)).components == {"compute": 0, "dispatch": 2e-6}
-    assert on_accelerator(empty, fit(dispatch_seconds=2e-6), data="device").seconds == pytest.approx(2e-6)
-    spread = on_accelerator(empty, fit({"step": 5e-6}, dispatch_seconds=2e-6), data="device")
-    assert spread.seconds == pytest.approx(5e-6)
-
-
-def test_a_host_bound_step_lasts_as_long_as_the_host() -> None:
-    step = on_accelerator(priced([1e-6] * 10, [1e-5] * 10), fit(), data="device")
-    assert step.seconds == pytest.approx(1e-4)
-    assert step.components["compute"] == pytest.approx(1e-5)
-    assert step.components["dispatch"] == pytest.approx(9e-5)
-    assert_adds_up(step)
-
-
 def test_a_sync_waits_for_the_device_and_costs_its_own_time() -> None:
     free = on_accelerator(priced([1e-3], [1e-4]), fit(sync_seconds=1e-5), data="device")
     waits = on_accelerator(priced([1e-3], [1e-4], syncs=2), fit(sync_seconds=1e-5), data="device")
@@ -138,16 +112,6 @@ def test_a_sync_waits_for_the_device_and_costs_its_own_time() -> None:
     assert waits.components["sync"] == pytest.approx(2e-5)
     assert_adds_up(waits)
     assert on_accelerator(priced([1e-3], [1e-4], syncs=1), fit(), data="device").components["sync"] == 0.0
-
-
-def test_an_op_of_many_kernels_runs_while_it_is_issued() -> None:
-    """A step of one LSTM that is waited for takes the longer of host and device."""
-    lstm = priced([1e-2], [1e-2], syncs=1)
-    alone = on_accelerator(lstm, fit(), data="device")
-    shared = on_accelerator(replace(lstm, kernels=(500.0,)), fit(), data="device")
-    assert alone.seconds == pytest.approx(2e-2)
-    assert shared.seconds == pytest.approx(1e-2, rel=0.01)
-    assert_adds_up(shared)
 
 
 def test_a_read_waits_where_it_is_and_once() -> None:
@@ -168,13 +132,6 @@ def test_a_read_waits_where_it_is_and_once() -> None:
     assert copied.components["sync"] == pytest.approx(1e-5)
     unread = replace(ops, trace=replace(read, syncs=0))  # the advice asks what a step without the read would take
     assert on_accelerator(unread, rates, data="device").components["sync"] == 0.0
-
-
-@pytest.mark.parametrize(("data", "copy"), [("host", 1e-3 + 1e-5), ("pinned", 1e-4 + 1e-6), ("device", 0.0)])
-def test_a_batch_is_copied_from_where_it_lives(data: str, copy: float) -> None:
-    step = on_accelerator(priced([1e-6], [1e-6], batch=(MEGABYTE,)), fit(**COPIES), data=data)
-    assert step.components["copy"] == pytest.approx(copy)
-    assert_adds_up(step)
 
 
 def test_the_host_goes_on_during_a_pinned_copy_and_waits_for_a_pageable_one() -> None:
@@ -224,38 +181,41 @@ def test_components_always_add_up(seed: int) -> None:
     assert_adds_up(on_cpu(ops, rates))
 
 
-def test_the_host_time_of_an_op_or_its_family_or_any() -> None:
-    fit = replace(device(), device="cuda", framework={"host": 1e-6, "host/matmul": 2e-6, "host/aten::bmm": 3e-6})
-    calls = (call("aten::add", 4, 4), call("aten::mm", 4, 4), call("aten::bmm", 4, 4))
-    assert CostModel(fit).price(Trace(calls, "infer", (), (), (), ())).host_seconds == (1e-6, 2e-6, 3e-6)
+# --- copies -----------------------------------------------------------------------------------------------------------
+
+LINE = {"copy/h2d/pageable/seconds_per_tensor": 1e-5, "copy/h2d/pageable/bytes_per_second": 1e9}
+#: Seconds of each of ``SIZES``.
+MEASURED = dict(zip(SIZES, (1e-5, 2e-5, 9e-5, 7e-4, 5e-2), strict=True))
+RATES = {**LINE, **{f"copy/h2d/pageable/{size}": seconds for size, seconds in MEASURED.items()}}
 
 
-def test_kernels_that_follow_each_other_pause_in_between() -> None:
-    """The pause is in no kernel's own time: an op of many small ones takes that much longer."""
-    calls = (call("aten::mm", 4, 4), call("aten::add", 4, 4))
-    trace = Trace(calls, "infer", (), (), (), ())
-    fit = replace(device(), device="cuda", framework={"kernels/aten::mm": 12.0})
-    before = CostModel(fit).price(trace)
-    assert before.kernels == (12.0, 1.0)
-    pausing = CostModel(replace(fit, rates={**fit.rates, "kernel_gap_seconds": 1e-6})).price(trace)
-    longer = [after - seconds for after, seconds in zip(pausing.seconds, before.seconds, strict=True)]
-    assert longer == [pytest.approx(12e-6), pytest.approx(1e-6)]
-    view = replace(trace, calls=(calls[0]._replace(op="aten::t", view=True),))
-    assert CostModel(replace(fit, rates={**fit.rates, "kernel_gap_seconds": 1e-6})).price(view).seconds == (0.0,)
+def seconds(*sizes: int, rates: dict[str, float] = RATES) -> float:
+    return copy_seconds(sizes, rates, "h2d", "pageable")
 
 
-@pytest.mark.parametrize(
-    ("kernel", "waits"),
-    [
-        ("aten::_local_scalar_dense", True),
-        ("aten::nonzero", True),
-        ("aten::masked_select", True),
-        ("aten::index.mask", True),
-        ("aten::_linalg_check_errors", True),
-        ("aten::sum.mask", False),
-        ("aten::index", False),
-        ("aten::add.number", False),
-    ],
-)
-def test_in_these_ops_the_host_waits_for_the_device(kernel: str, waits: bool) -> None:
-    assert waits_for_device(kernel) == waits
+def test_a_size_that_was_measured_takes_what_it_took() -> None:
+    for size, took in MEASURED.items():
+        assert seconds(size) == pytest.approx(took)
+    assert seconds(*SIZES) == pytest.approx(sum(MEASURED.values()))
+
+
+def test_sizes_between_lie_between_and_small_ones_take_as_long_as_the_smallest() -> None:
+    assert seconds(0) == seconds(1) == MEASURED[SIZES[0]]
+    assert seconds((SIZES[1] + SIZES[2]) // 2) == pytest.approx((MEASURED[SIZES[1]] + MEASURED[SIZES[2]]) / 2)
+    found = [seconds(size) for size in range(1 << 10, FRESH, 1 << 19)]
+    assert found == sorted(found)
+
+
+def test_only_what_is_fresh_memory_is_as_dear_as_the_largest() -> None:
+    last = (MEASURED[4 << 20] - MEASURED[512 << 10]) / (4 - 0.5)  # of each MB
+    assert seconds(FRESH - (1 << 20)) == pytest.approx(MEASURED[4 << 20] + 27 * last)
+    assert seconds(FRESH) == pytest.approx(MEASURED[64 << 20] / 2)
+    assert seconds(256 << 20) == pytest.approx(4 * MEASURED[64 << 20])
+
+
+def test_a_copy_of_a_step_takes_no_less_than_one_of_a_warm_buffer() -> None:
+    for direction in ("h2d", "d2h"):
+        for rate in (2e9, 3e10):
+            found = copies_of_steps(direction, 1e-5, rate)
+            for size in SIZES:
+                assert copy_seconds([size], found, direction, "pageable") >= 1e-5 + size / rate

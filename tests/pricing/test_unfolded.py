@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import nn
@@ -32,14 +30,6 @@ def test_sixteen_images_go_to_a_slow_library_on_an_apple() -> None:
     assert x86[1] < 1.3 * x86[0]
 
 
-def test_gradients_are_unfolded_whatever_the_batch() -> None:
-    convolution = nn.Conv2d(64, 64, 3, padding=1)
-    forward = [seconds(convolution, images(count), "Apple M4") for count in (8, 16)]
-    train = [seconds(convolution, images(count), "Apple M4", mode="train") for count in (8, 16)]
-    backward = [both - alone for both, alone in zip(train, forward, strict=True)]
-    assert backward[1] == pytest.approx(2.0 * backward[0], rel=0.3)
-
-
 def test_a_kernel_of_one_row_wastes_most_of_a_tile() -> None:
     """As many multiply-adds, in a row and in a square."""
     row = seconds(nn.Conv1d(80, 128, 9), torch.zeros(16, 80, 1024 + 8), "Apple M1 Max", 8)
@@ -52,21 +42,6 @@ def test_a_published_time_of_an_unfolded_network() -> None:
     assert 7.0e-3 < seconds(nn.Linear(2048, 2048, bias=False), torch.zeros(2048, 2048), "Apple M4") < 20e-3
 
 
-@pytest.mark.parametrize(
-    "convolution",
-    [
-        nn.Conv2d(64, 64, 3, groups=64, padding=1),
-        nn.Conv2d(64, 64, 3, stride=2),
-        nn.Conv2d(64, 64, 1),
-        nn.Conv2d(64, 64, 3, dilation=2),
-        nn.ConvTranspose2d(64, 64, 3),
-    ],
-)
-@pytest.mark.parametrize("count", [1, 32])
-def test_every_convolution_has_a_price(convolution: nn.Module, count: int) -> None:
-    assert 0.0 < seconds(convolution, images(count), "Apple M4") < 10.0
-
-
 def test_memory_of_large_results_is_not_shared_by_cores() -> None:
     """From 32 MB on glibc gives results back to the system, which hands out pages at one rate to all cores."""
     few, many = (seconds(nn.ReLU(), torch.zeros(2**24), "i9-10940X", threads) for threads in (4, 14))
@@ -74,13 +49,3 @@ def test_memory_of_large_results_is_not_shared_by_cores() -> None:
     assert many > 64e6 / 14e9
     below = seconds(nn.ReLU(), torch.zeros(2**22), "i9-10940X", 14)
     assert below < many / 8.0
-
-
-def test_without_accelerate_products_are_slower() -> None:
-    sheet = find_cpu("Apple M4")
-    step = trace(make_workload(nn.Linear(2048, 2048), batch=torch.zeros(2048, 2048), mode="infer", data="device"))
-    prices = [
-        predict(step, cpu_profile(replace(sheet, kind=kind), 4), devices=("cpu",), threads=4)["cpu"].step_seconds
-        for kind in ("apple", "apple-accelerate")
-    ]
-    assert prices[0] > 2.0 * prices[1]

@@ -19,7 +19,8 @@ import placer
 from placer import machine
 from placer import profile as profiles
 from placer.errors import ProfileError
-from placer.pricing import CostModel, cpu_edition
+from placer.pricing import CostModel
+from placer.pricing.networks import cpu_edition
 from placer.profile.profile import Profile
 from placer.profile.schema import MOST_OFFSET, decode, encode
 

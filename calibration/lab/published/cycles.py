@@ -22,7 +22,10 @@ from numpy.typing import NDArray
 
 from placer.calibration.lab.op_record import TimedCall, read, timed_calls
 from placer.files import replace_file
-from placer.pricing import COUNTED, OPS_FILE, QUANTIZED, STARTING, CpuSpeeds, beside, cores_of, counted, nearest_profile
+from placer.pricing import CpuSpeeds, counted, nearest_profile
+from placer.pricing.ops import COUNTED, OPS_FILE, QUANTIZED
+from placer.pricing.physics import STARTING, cores_of
+from placer.pricing.speeds import beside
 
 Array = NDArray[np.float64]
 

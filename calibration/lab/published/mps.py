@@ -21,7 +21,8 @@ from scipy.optimize import least_squares
 from placer.calibration.lab.published.machine_calls import trace_call
 from placer.calibration.lab.published.machines import MachineOp, gpu_name, is_held, read_machine_ops
 from placer.errors import PlacerError
-from placer.pricing import Work, describe_step, host_seconds
+from placer.pricing import Work, describe_step
+from placer.pricing.framework import host_seconds
 from placer.pricing.gpu import FITTED, AppleModel, Array, Row, host_factor, mps_host, rows_of
 from placer.profile import DataSheet, find_gpu
 

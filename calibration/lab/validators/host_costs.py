@@ -36,16 +36,9 @@ from placer.calibration.measuring.timing import percentile
 from placer.calibration.suite import Entry
 from placer.calibration.validation.cells import build_model, cell_workload
 from placer.calibration.validation.record import Cell, load
-from placer.pricing import (
-    HOST_WORK,
-    CostModel,
-    Work,
-    copy_seconds,
-    framework_seconds,
-    host_framework,
-    host_seconds,
-    waits_for_device,
-)
+from placer.pricing import CostModel, Work
+from placer.pricing.framework import HOST_WORK, framework_seconds, host_framework, host_seconds
+from placer.pricing.timeline import copy_seconds, waits_for_device
 from placer.profile import Device
 from placer.tracing import Trace, trace
 

@@ -166,19 +166,16 @@ class Loop(Shape):
         """Whether so many FLOPs are a polynomial or a table for each element, which takes longer than fetching it."""
         return flops >= _LONG * self.numel > 0
 
-    def pieces(self, work: Work) -> float:
-        """Pieces that the loop over all elements is cut into."""
-        if "large" in work.row.traits and self.numel <= LARGE_GRAIN:
-            return 1.0
-        return cut(self.numel, work.row.grain or GRAIN)
-
     def cut(self, work: Work) -> Cut:
         """One core copies a transposed matrix block by block (``copy_same_type_transpose_`` in ATen/native/Copy.cpp).
 
         Only matrices are: what has more dimensions is not walked in two loops.
         """
         matrix = self.strided and self.block >= self.numel >= _LEAST_TRANSPOSED
-        return ONE_PIECE if matrix and "transposes" in work.row.traits else Cut(self.pieces(work))
+        traits = work.row.traits
+        if (matrix and "transposes" in traits) or ("large" in traits and self.numel <= LARGE_GRAIN):
+            return ONE_PIECE
+        return Cut(cut(self.numel, work.row.grain or GRAIN))
 
     def share(self, cores: float) -> Loop:
         numel = self.numel / cores
@@ -245,15 +242,11 @@ class Normalization(Shape):
         source = max(call.inputs, key=lambda t: t.numel)
         return cls(source.numel, _channels(call, source), not source.contiguous, has_true_argument(call))
 
-    def _pieces(self, work: Work) -> float:
-        """Cores share channels where each has statistics of the whole batch, else rows."""
-        by_channel = "channels" in work.row.traits
-        return max(self.channels if by_channel else self.numel / max(self.channels, 1.0), 1.0)
-
     def cut(self, work: Work) -> Cut:
+        """Cores share channels where each has statistics of the whole batch, else rows."""
         if "channels" in work.row.traits:
-            return Cut(self._pieces(work), 4.0, always=True)
-        return Cut(self._pieces(work), 2.0 if work.row.backward else 1.0)
+            return Cut(max(self.channels, 1.0), 4.0, always=True)
+        return Cut(max(self.numel / max(self.channels, 1.0), 1.0), 2.0 if work.row.backward else 1.0)
 
 
 def _channels(call: OpCall, source: TensorSpec) -> int:
@@ -324,21 +317,14 @@ class Reduction(Shape):
         inner_survives = kept and out > 1 and call.outputs[0].shape[-1] == source.shape[-1] > 1
         return cls(source.numel, out, inner_survives, not source.contiguous)
 
-    def _pieces(self, work: Work) -> float:
-        """Some ops keep columns together; of others any column is a piece of its own (``foreach_reduced_elt``)."""
-        if self.numel < GRAIN:
-            return 1.0
-        if not 1 < self.outputs < self.numel:
-            return cut(self.numel)
-        together = self.inner_survives and "together" in work.row.traits
-        return max(self.outputs // COLUMNS_TOGETHER, 1) if together else self.outputs
-
     def cut(self, work: Work) -> Cut:
-        """No piece of some is smaller than the grain (``compare_base_kernel``), and of some no row is split.
+        """Some ops keep columns together; of others any column is a piece of its own (``foreach_reduced_elt``).
 
         ``binary_kernel_reduce_lastdim`` in ATen/native/cpu/Reduce.h leaves a single row to one core.
         """
-        if "whole_rows" in work.row.traits and self.outputs <= 1:
+        if self.numel < GRAIN or ("whole_rows" in work.row.traits and self.outputs <= 1):
             return ONE_PIECE
-        pieces = self._pieces(work)
-        return Cut(min(pieces, cut(self.numel)) if "compares" in work.row.traits else pieces)
+        if not 1 < self.outputs < self.numel:
+            return Cut(cut(self.numel))
+        together = self.inner_survives and "together" in work.row.traits
+        return Cut(max(self.outputs // COLUMNS_TOGETHER, 1) if together else self.outputs)

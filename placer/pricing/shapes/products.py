@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PRODUCT_REGIONS = 3.0
 #: Numbers of an images' gradient, read and written, below which oneDNN leaves it to a few threads, how many, and
 #: positions from which on the gradient of weights is made by all: counted with 8 and 16 threads, of convolutions of 1
-#: to 64 channels (``tests/pricing/test_many_cores.py`` counts some of them anew).
+#: to 64 channels.
 SMALL_GRADIENT, FEW_THREADS, MANY_POSITIONS = 1e4, 4.0, 400.0
 
 
@@ -169,15 +169,6 @@ class Convolution(Shape):
             return ""
         return "dilated_depthwise" if self.dilated and self.kernel > 1 else "depthwise"
 
-    @property
-    def padded_input(self) -> float:
-        """How much larger oneDNN's blocked layouts make the channels that are read.
-
-        An image of fewer channels than a register holds is read without padding, by kernels of its own
-        (``is_1stconv``). No kernel writes one so: its gradient is padded.
-        """
-        return 1.0 if self.in_channels < REGISTER else padded(self.in_channels)
-
     def cut(self, work: Work) -> Cut:
         """oneDNN lays image and weight out anew, multiplies, and lays out the result."""
         return Cut(pieces_of_products(work.flops), 3.0, teams=self._teams())
@@ -236,11 +227,6 @@ class ConvolutionGradient(Convolution):
     @property
     def flops(self) -> float:
         return (4.0 if self.to_input else 2.0) * self.multiplied
-
-    @property
-    def padded_input(self) -> float:
-        no_padding = self.in_channels < REGISTER and not self.to_input
-        return 1.0 if no_padding else padded(self.in_channels)
 
     def cut(self, work: Work) -> Cut:
         return Cut(pieces_of_products(work.flops), 5.0, teams=self._teams())

@@ -9,7 +9,7 @@ from placer.calibration.benchmarks.fixed import PACE, probes
 from placer.calibration.fitting.accelerator import LEAST_SHOWING, issued_seconds
 from placer.calibration.measuring.bench import Bench
 from placer.calibration.measuring.journal import StepObservation
-from placer.pricing import HOST_WORK, framework_seconds, host_framework
+from placer.pricing.framework import HOST_WORK, framework_seconds, host_framework
 
 #: What none of them has: no network of a few layers is fused to one op of an encoder's.
 ELSEWHERE = {"encoder"}

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from placer.calibration.measuring.rates import flops_per_second, measure_rates, products_in_tf32
-from placer.pricing import FRESH_RATE
-from placer.pricing.physics import allows_tf32
+from placer.pricing.physics import FRESH_RATE, allows_tf32
 
 
 def test_a_cpu_has_the_rates_that_physics_need() -> None:
