@@ -320,11 +320,15 @@ class Reduction(Shape):
     def cut(self, work: Work) -> Cut:
         """Some ops keep columns together; of others any column is a piece of its own (``foreach_reduced_elt``).
 
-        ``binary_kernel_reduce_lastdim`` in ATen/native/cpu/Reduce.h leaves a single row to one core.
+        ``binary_kernel_reduce_lastdim`` in ATen/native/cpu/Reduce.h leaves a single row to one core. No piece of what
+        ``compares`` is smaller than the grain (``compare_base_kernel``).
         """
-        if self.numel < GRAIN or ("whole_rows" in work.row.traits and self.outputs <= 1):
+        traits = work.row.traits
+        if self.numel < GRAIN or ("whole_rows" in traits and self.outputs <= 1):
             return ONE_PIECE
+        pieces = cut(self.numel)
         if not 1 < self.outputs < self.numel:
-            return Cut(cut(self.numel))
-        together = self.inner_survives and "together" in work.row.traits
-        return Cut(max(self.outputs // COLUMNS_TOGETHER, 1) if together else self.outputs)
+            return Cut(pieces)
+        together = self.inner_survives and "together" in traits
+        by_result = max(self.outputs // COLUMNS_TOGETHER, 1) if together else self.outputs
+        return Cut(min(by_result, pieces) if "compares" in traits else by_result)
