@@ -14,7 +14,9 @@ from placer.calibration.fitting.interval import fit_interval, log_ratios, predic
 from placer.calibration.fitting.nearest import Comparison, Expectation, Moments, compare, moments_of, shortened
 from placer.calibration.fitting.samples import ops_by_family
 from placer.calibration.measuring.journal import StepObservation
-from placer.pricing import LONG_STEPS, CostModel, cpu_edition, long_share
+from placer.pricing import CostModel
+from placer.pricing.networks import cpu_edition
+from placer.pricing.timeline import LONG_STEPS, long_share
 from placer.profile import Device
 
 #: One step in this many is kept from the first fit, to see how far predictions of unseen steps are off.

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from placer import profile
 from placer.calibration.fitting.adapt import NORMAL, OTHER_CLASS, SAME_CLASS, Prior
 from placer.calibration.measuring.journal import OpObservation, StepObservation
-from placer.pricing import CostModel, long_share
+from placer.pricing import CostModel
+from placer.pricing.timeline import long_share
 from placer.profile import SAME_CLASS_WITHIN, Device, Profile, dissimilarity
 
 Array = NDArray[np.float64]

@@ -326,7 +326,7 @@ COPIES, LARGE_COPIES = 9, 3
 
 
 def _copy_rates(device: str, timer: RateTimer) -> dict[str, float]:
-    """What a copy costs, as steps make them (see ``pricing.copies``): ``copy/{h2d,d2h}/{pageable,pinned}/``...
+    """What a copy costs, as steps make them (see ``pricing.timeline``): ``copy/{h2d,d2h}/{pageable,pinned}/``...
 
     Of pageable memory the seconds of copies of some sizes. ``seconds_per_tensor`` and ``bytes_per_second`` of these are
     a line through the smallest and the largest that is no fresh memory, for who wants two numbers; of pinned memory,

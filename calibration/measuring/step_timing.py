@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.calibration.measuring.recording import RecorderCost
 from placer.calibration.measuring.timing import Phases, spread_of
-from placer.pricing import Work, describe_step, framework_counts
+from placer.pricing import Work, describe_step
+from placer.pricing.framework import framework_counts
 from placer.tracing import OpCall, Trace
 
 #: What recording an event costs, in costs of the average one. An event nested in an op costs less than any other: ops

@@ -9,7 +9,7 @@ from simulated.spec import SPEC
 
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.bench import Bench
-from placer.pricing import SIZES
+from placer.pricing.timeline import SIZES
 from placer.profile.profile import Profile
 
 TENTH = 0.1

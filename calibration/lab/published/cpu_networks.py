@@ -27,21 +27,9 @@ from torch import Tensor
 from placer import profile
 from placer.calibration.lab.published.table import DATA
 from placer.calibration.lab.published.training import Net, Scale, huber, written_numbers
-from placer.pricing import (
-    CPU_FILE,
-    FAMILIES,
-    Work,
-    cpu_document,
-    cpu_from_sheet,
-    cpu_inputs,
-    cut_of,
-    fresh_seconds,
-    op_label,
-    share_of,
-    shared_seconds,
-    start_share,
-    work_of_features,
-)
+from placer.pricing import FAMILIES, Work, cpu_from_sheet, op_label, work_of_features
+from placer.pricing.networks import CPU_FILE, cpu_document
+from placer.pricing.physics import cpu_inputs, cut_of, fresh_seconds, share_of, shared_seconds, start_share
 from placer.profile import Device, FamilyFit, named_cores
 
 #: Units of the two hidden layers by family.

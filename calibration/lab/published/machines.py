@@ -22,8 +22,9 @@ from typing import Any
 
 from placer.errors import PlacerError, UnknownCPU, UnknownGPU
 from placer.fleets import cpu_class
-from placer.pricing import FRESH_FROM, gpu_profile
 from placer.pricing import cpu_profile as catalog_profile
+from placer.pricing import gpu_profile
+from placer.pricing.physics import FRESH_FROM
 from placer.profile import Profile, find_gpu, named_cores
 
 #: What a note begins with that tells to leave a row out, and the reason in a word.

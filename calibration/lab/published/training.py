@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from placer.calibration.lab.published.samples import Sample, Table
-from placer.pricing import packed, packed_layer
 from placer.pricing.gpu import USUAL, Floor, kernel_seconds
+from placer.pricing.networks import packed, packed_layer
 
 #: Units of the two hidden layers by kind of kernel, and numbers of a GPU and of an op.
 HIDDEN = {"product": 96, "convolution": 64, "depthwise": 32, "attention": 64, "recurrent": 24, "memory": 64}

@@ -28,7 +28,8 @@ from placer.calibration.lab.validators.rows import ERRORS, errors, grouped, pric
 from placer.calibration.validation.compare import group_by, mean, quantile
 from placer.calibration.validation.run import say
 from placer.calibration.validation.table import Table
-from placer.pricing import Prediction, Residence, framework_seconds, predict
+from placer.pricing import Prediction, Residence, predict
+from placer.pricing.framework import framework_seconds
 from placer.profile import Device, Profile
 from placer.tracing import Trace
 

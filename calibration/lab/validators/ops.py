@@ -48,21 +48,9 @@ from placer.calibration.validation.table import show
 from placer.decision import running_with
 from placer.errors import PlacerError
 from placer.machine import MeasuredSpeeds
-from placer.pricing import (
-    COUNTED,
-    FAMILIES,
-    NO_ROW,
-    Z90,
-    Context,
-    CostModel,
-    Op,
-    beside,
-    counted,
-    cpu_from_speeds,
-    device_model,
-    nearest_profile,
-    table,
-)
+from placer.pricing import FAMILIES, Z90, Context, CostModel, counted, cpu_from_speeds, device_model, nearest_profile
+from placer.pricing.ops import COUNTED, NO_ROW, Op, table
+from placer.pricing.speeds import beside
 from placer.profile import Profile, kind_of, load
 from placer.tracing import trace_here
 from placer.units import format_count, format_seconds

@@ -29,7 +29,8 @@ from placer.calibration.validation.run import (
 )
 from placer.errors import CalibrationError
 from placer.machine import MeasuredSpeeds
-from placer.pricing import beside, cpu_from_speeds, nearest_profile, small_step_seconds
+from placer.pricing import cpu_from_speeds, nearest_profile
+from placer.pricing.speeds import beside, small_step_seconds
 from placer.profile import Device, Profile, find_gpu, kind_of, uncalibrated
 
 

@@ -18,14 +18,8 @@ from placer.calibration.fitting.accelerator import (
 )
 from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.errors import ProfileError
-from placer.pricing import (
-    CostModel,
-    device_model,
-    feature_names,
-    framework_seconds,
-    host_framework,
-    host_seconds,
-)
+from placer.pricing import CostModel, device_model, feature_names
+from placer.pricing.framework import framework_seconds, host_framework, host_seconds
 from placer.profile import Device
 
 from .made_up import RATES, steps

@@ -12,7 +12,8 @@ from priced import elementwise, product
 
 from placer.calibration.fitting.adapt import LEAST_POINTS, OTHER_CLASS, SAME_CLASS, Prior, adapt
 from placer.calibration.fitting.samples import MeasuredOp
-from placer.pricing import CostModel, Work, cpu_network
+from placer.pricing import CostModel, Work
+from placer.pricing.networks import cpu_network
 from placer.profile import Device
 
 from .made_up import NOISE, device, observed

@@ -14,7 +14,9 @@ from placer.calibration.fitting.device import fit_device
 from placer.calibration.fitting.interval import ANOTHER_HOUR, UNKNOWN, predict_step, wider
 from placer.calibration.fitting.nearest import Expectation
 from placer.calibration.measuring.journal import StepObservation
-from placer.pricing import LONG_STEPS, Z90, CostModel, cpu_edition, long_share
+from placer.pricing import Z90, CostModel
+from placer.pricing.networks import cpu_edition
+from placer.pricing.timeline import LONG_STEPS, long_share
 from placer.profile import Device
 
 from .made_up import FAMILIES, FRAMEWORK, RATES, UNLIKE, alike, device, slower, steps, times, unlike

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from placer.calibration.lab.validators.host_costs import Step, amounts, fitted
-from placer.pricing import HOST_WORK
+from placer.pricing.framework import HOST_WORK
 
 COSTS = np.linspace(1e-6, 2e-5, len(HOST_WORK))
 

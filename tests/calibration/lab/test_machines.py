@@ -31,7 +31,7 @@ from placer.calibration.lab.validators.machines import (
     validate_machines,
 )
 from placer.errors import PlacerError, TraceError
-from placer.pricing import framework_seconds
+from placer.pricing.framework import framework_seconds
 
 ONE, MANY = {"in": [[1, 1, 1]]}, {"in": [[512, 512, 64]]}
 SMALL, LARGE = {"in": [[1, 1, 1], [1, 1, 1]]}, {"in": [[512, 512, 64], [512, 512, 64]]}

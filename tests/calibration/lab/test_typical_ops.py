@@ -7,7 +7,8 @@ import torch
 
 from placer.calibration.benchmarks.probe import Apply
 from placer.calibration.lab.typical_ops import LEAST_SCALED, parsed, scaled, typical_ops
-from placer.pricing import COUNTED, QUANTIZED, describe_step, table
+from placer.pricing import describe_step
+from placer.pricing.ops import COUNTED, QUANTIZED, table
 from placer.tracing import trace_here
 from placer.workload import make_workload
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from placer.calibration.lab.published.cycles import Cycles, Samples, fit_one, written
-from placer.pricing import OPS_FILE, STARTING, table
+from placer.pricing.ops import OPS_FILE, table
+from placer.pricing.physics import STARTING
 
 
 def samples(each: float, begun: float, *, shared: bool) -> Samples:
