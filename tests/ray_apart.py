@@ -20,5 +20,4 @@ def ray_apart() -> Iterator[None]:
         patch.setenv("RAY_TMPDIR", folder)  # else it would join the cluster of another test
         patch.setenv("RAY_worker_niceness", "0")  # else its workers would stand still beside other load
         patch.setenv("RAY_TQDM_PATCH_PRINT", "0")  # else it would replace ``print`` for all tests that come after
-        patch.delenv("OMP_NUM_THREADS", raising=False)  # else tasks would not get one thread a CPU
         yield

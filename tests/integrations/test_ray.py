@@ -41,7 +41,8 @@ def measured(cores: int, **facts: Any) -> Profile:
 @pytest.fixture(scope="module")
 def _cluster() -> Iterator[None]:
     usual = {"include_dashboard": False, "include_log_monitor": False}
-    with ray_apart():
+    with ray_apart(), pytest.MonkeyPatch.context() as patch:
+        patch.delenv("OMP_NUM_THREADS", raising=False)  # else Ray would not give a task one thread a CPU
         local = Cluster(
             True, head_node_args={**usual, "num_cpus": 1, "labels": {"pool": "small"}, "_system_config": SYSTEM}
         )
