@@ -140,13 +140,14 @@ def _phases(explanation: ExplanationData) -> Section:
     heads = ["phase", *headings(explanation.devices).values()]
     whole = {name: sum(row.devices.get(name, 0.0) for row in explanation.layers) for name in explanation.devices}
     rows: list[list[Cell | str]] = []
-    for phase in dict.fromkeys(row.phase for row in explanation.layers):
+    for phase in _PHASES:
         layers = [row.devices for row in explanation.layers if row.phase == phase]
         times = [
             _time(sum(devices.get(name, 0.0) for devices in layers), total, number)
             for number, (name, total) in enumerate(whole.items())
         ]
-        rows.append([_PHASES[phase], *times])
+        if layers:
+            rows.append([_PHASES[phase], *times])
     return Section("Phases", heads=heads, rows=rows if len(rows) > 1 else [])
 
 

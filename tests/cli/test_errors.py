@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,33 +11,15 @@ from click.testing import Result
 
 import placer.api
 import placer.calibration
-import placer.cli
 import placer.fleets
 from placer import decision
 
 Run = Callable[..., Result]
-SOURCES = sorted(Path(placer.cli.__file__).parent.glob("*.py"))
 EPYC = ("--profile", "amd-epyc-2-core")
-#: Functions that check, or read, what was typed, beside those called ``check_...`` and ``parse_...``.
-CHECKS = {
-    "example", "make_target", "make_workload", "objective_of", "priced", "profile.locate", "profile.named_path",
-    "source.reshaped", "usual_target",
-}  # fmt: skip
 
 
 def fails(*_: Any, **__: Any) -> NoReturn:
     raise ValueError("an inner one")
-
-
-def test_only_checks_are_called_for_wrong_usage() -> None:
-    found = set()
-    for source in SOURCES:
-        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "checked":
-                found.add(ast.unparse(node.args[0]))
-    assert found > CHECKS
-    names = {name.rpartition(".")[2] for name in found - CHECKS}
-    assert all(name.startswith(("check_", "parse_")) for name in names), names
 
 
 def test_an_inner_error_is_no_wrong_usage(run: Run, nets: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,23 +34,8 @@ def server(handmade_profile: Profile, tmp_path: Path) -> str:
 
 
 def test_json_adds_up(run: Run, nets: str, server: str) -> None:
-    result = run(
-        "explain",
-        f"{nets}:net",
-        "--batch",
-        "32,84",
-        "--profile",
-        server,
-        "--format",
-        "json",
-        "--steps",
-        "9",
-        "--mode",
-        "infer",
-        "--data",
-        "device",
-    )
-    values = json.loads(result.stdout)
+    asked = ("--batch", "32,84", "--profile", server, "--steps", "9", "--mode", "infer", "--data", "device")
+    values = json.loads(run("explain", f"{nets}:net", *asked, "--json").stdout)
     assert (values["schema"], values["choice"]) == (1, "cpu")
     assert [values["workload"][key] for key in ("mode", "steps", "data")] == ["infer", 9, "device"]
     for name, device in values["devices"].items():
@@ -69,41 +54,15 @@ def test_options_say_what_is_priced(run: Run, nets: str, server: str) -> None:
 
 
 def test_sweep_finds_where_the_choice_turns(run: Run, nets: str, server: str) -> None:
-    result = run(
-        "explain",
-        f"{nets}:medium",
-        "--batch",
-        "8,84",
-        "--profile",
-        server,
-        "--sweep",
-        "batch=1:2048",
-        "--format",
-        "json",
-        "--mode",
-        "infer",
-    )
-    values = json.loads(result.stdout)
+    asked = ("--batch", "8,84", "--profile", server, "--json", "--sweep")
+    values = json.loads(run("explain", f"{nets}:medium", *asked, "batch=1:2048", "--mode", "infer").stdout)
     assert [row["batch"] for row in values["rows"]] == [2**n for n in range(12)]
     turn = next(row["batch"] for row in values["rows"] if row["choice"] == "cuda")
     assert values["crossovers"] == [{"batch": 1, "choice": "cpu"}, {"batch": turn, "choice": "cuda"}]
     for row in values["rows"]:
         times = {name: device["step_seconds"] for name, device in row["devices"].items()}
         assert row["choice"] == min(times, key=lambda name: times[name])
-    swept = json.loads(
-        run(
-            "explain",
-            f"{nets}:wide",
-            "--batch",
-            "8,84",
-            "--profile",
-            server,
-            "--sweep",
-            "steps=1:4096",
-            "--format",
-            "json",
-        ).stdout
-    )
+    swept = json.loads(run("explain", f"{nets}:wide", *asked, "steps=1:4096").stdout)
     assert (swept["sweep"], swept["crossovers"][0]) == ("steps", {"steps": 1, "choice": "cpu"})
     assert swept["crossovers"][1]["choice"] == "cuda"  # the start counts
 
@@ -259,6 +218,7 @@ def test_what_cannot_be_done_is_one_line(run: Run, nets: str, placer_home: Path,
     for arguments, says in (
         ((f"{nets}:net", *shape, "--profile", "nowhere.json"), "nowhere.json"),
         ((f"{nets}:net", *shape, "--profile", "nobody-has-this"), "placer profile list"),
+        ((f"{nets}:net", *shape, "--what-if", "RTX 4099"), "no GPU is called 'RTX 4099'"),
         (("nowhere.py:net", *shape), "no file"),
         ((f"{nets}:nest", *shape), "has no attribute 'nest'"),
         ((f"{nets}:net", "--batch", "2,85"), "mat1 and mat2"),

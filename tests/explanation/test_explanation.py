@@ -15,11 +15,11 @@ from torch import nn
 
 import placer
 from placer.errors import PlacerError
-from placer.explanation import Bottleneck, Explanation, Turn
+from placer.explanation import Explanation, Turn
 from placer.explanation.build import MOST_SPANS
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
-from placer.tracing.trace_data import OpCall, TensorSpec
+from placer.tracing.trace_data import TensorSpec
 
 Make = Callable[..., Prediction]
 SPEC = TensorSpec((4, 4), (4, 1), "float32")
@@ -93,35 +93,6 @@ def test_a_job_adds_up_from_its_parts(handmade_profile: Profile) -> None:
         assert sum(job.bounds[name].values()) == compute
     assert next(row.count for row in job.ops if row.op.endswith("relu")) == 9
     assert Explanation.from_dict(job.to_dict()) == job
-
-
-def bottlenecks(make: Make, *parts: tuple[str, str, str, float], devices: tuple[str, ...] = ("cpu",)) -> Any:
-    """Those of op calls given as (op, layer, phase, seconds)."""
-    calls = tuple(OpCall(op, (SPEC,), (SPEC,), phase=phase, layer=layer) for op, layer, phase, _ in parts)  # type: ignore[arg-type]
-    found = {}
-    for device in devices:
-        made = make(device)
-        priced = dataclasses.replace(
-            made.priced,
-            trace=dataclasses.replace(made.priced.trace, calls=calls),
-            seconds=tuple(p[3] for p in parts),
-            families=("matmul",) * len(parts),
-            sources=("calibrated",) * len(parts),
-        )
-        found[device] = dataclasses.replace(made, priced=priced)
-    return explained(found).bottlenecks
-
-
-def test_the_op_that_takes_most_of_a_phase_is_found_with_all_its_calls(make_prediction: Make) -> None:
-    parts = [
-        ("mm", "a", "backward", 1.0),
-        ("put", "pool", "backward", 3.0),
-        ("mul", "a", "backward", 1.0),
-        ("put", "pool", "backward", 3.0),
-        ("mm", "a", "forward", 1.0),
-    ]
-    found = bottlenecks(make_prediction, *parts, devices=("cpu", "cuda"))
-    assert found == tuple(Bottleneck(name, "backward", "pool", "put", 6.0, 8.0) for name in ("cpu", "cuda"))
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
