@@ -80,21 +80,20 @@ def render(sections: Iterable[Section], *, width: int = 100, color: bool = False
     return "\n\n".join("\n".join(line.rstrip() for line in block) for block in blocks) + "\n"
 
 
-def _blocks(section: Section, width: int, color: bool) -> Iterator[list[str]]:
+def _blocks(section: Section, width: int, color: bool) -> list[list[str]]:
     """The parts of a section between which a line is left blank."""
     title = [_styled(line, _BOLD, color) for line in wrapped(section.title, width)]
     items = [line for item in section.items for line in wrapped(f"- {item}", width, indent=2)]
-    if title and items:
-        yield [*title, *items]
-    elif items or (title and (section.rows or section.facts or section.after)):
-        yield title or items
-    if section.rows:
-        yield list(_table(section, width, color))
+    after = [line for words in section.after for line in wrapped(words, width)]
+    drawn = [list(_table(section, width, color))] if section.rows else []
     if section.facts:
         indent = max(INDENT, *(len(fact.word) + 2 for fact in section.facts))
-        yield [line for fact in section.facts for line in _fact(fact, indent, width)]
-    if section.after:
-        yield [line for words in section.after for line in wrapped(words, width)]
+        drawn.append([line for fact in section.facts for line in _fact(fact, indent, width)])
+    if drawn:
+        blocks = [title, *drawn, items, after]
+    else:  # a title stands right above a list or words
+        blocks = [[*title, *(items or after)], after if items else []] if items or after else []
+    return [block for block in blocks if block]
 
 
 def _fact(fact: Fact, indent: int, width: int) -> list[str]:
