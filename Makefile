@@ -125,7 +125,7 @@ published-packages: $(NETS) ## torchvision, timm and transformers, which build t
 
 published: $(NETS) ## fit the networks that ship, of CPUs and GPUs, from calibration/lab/published/data
 	$(PY) -m placer.calibration.lab.published.cpu_networks
-	$(PY) -m placer.calibration.lab.published
+	$(PY) -m placer.calibration.lab.published.fit
 
 # A machine with an accelerator may have its own torch and no index to install from: the checkout is used as it is, through a
 # folder of links in which calibration/ stands where the wheel puts it. There, any Python with torch will do:

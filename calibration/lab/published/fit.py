@@ -166,3 +166,7 @@ def trust(table: Table, chosen: Sequence[int]) -> dict[str, float]:
 
 def _family(label: str) -> str:
     return f"{label.partition(':')[0]}:"
+
+
+if __name__ == "__main__":
+    main()

@@ -5,12 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 import placer
 from placer.calibration.lab.suite import from_scratch
@@ -24,39 +20,6 @@ from placer.workload import make_workload
 
 #: What the account reported for the index assignment, of 8 images.
 SECONDS = 9.5e-3
-POOLINGS = (from_scratch.MaxPoolByIndex, from_scratch.MaxPoolByMask)
-
-
-def gradients(function: Any, *inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The result, and the gradients of a weighted sum of it (so that they differ from place to place)."""
-    leaves = [tensor.clone().requires_grad_() for tensor in inputs]
-    out = function(*leaves)
-    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=out.dtype)
-    return out, torch.autograd.grad((out * weights).sum(), leaves)
-
-
-@pytest.mark.parametrize(
-    ("ours", "torchs", "shapes"),
-    [
-        (from_scratch.Convolution.apply, F.conv2d, [(2, 3, 8, 7), (4, 3, 3, 3), (4,)]),
-        (from_scratch.Affine.apply, lambda x, w, b: F.linear(x, w.T, b), [(5, 4), (4, 3), (3,)]),
-        (from_scratch.Rectifier.apply, F.relu, [(3, 9)]),
-        (
-            lambda x: from_scratch.SoftmaxCrossEntropy.apply(x, torch.eye(4, dtype=x.dtype)),
-            lambda x: F.cross_entropy(x, torch.eye(4, dtype=x.dtype)),
-            [(4, 4)],
-        ),
-        *(
-            (lambda x, passes=passes: passes.apply(x, 2), lambda x: F.max_pool2d(x, 2), [(2, 3, 6, 8)])
-            for passes in POOLINGS
-        ),
-    ],
-)
-def test_a_pass_has_torchs_values_and_gradients(ours: Any, torchs: Any, shapes: list[tuple[int, ...]]) -> None:
-    inputs = [torch.randn(*shape, dtype=torch.float64) for shape in shapes]
-    (out, found), (expected, wanted) = gradients(ours, *inputs), gradients(torchs, *inputs)
-    torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)  # a logarithm is kept from 0 by 1e-7
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.fixture

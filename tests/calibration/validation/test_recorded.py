@@ -102,17 +102,6 @@ def test_a_small_file_that_unpacks_to_a_huge_one_is_not_read_to_its_end(
         profiles.load(packed)
 
 
-def test_records_keep_no_fits() -> None:
-    """But for those that are older than journals."""
-    kept = {path.relative_to(RECORDS).as_posix() for path in RECORDS.rglob("*profile.json*")}
-    assert kept == {
-        "cpu-2-core/profile.json.xz",
-        "cpu-avx512-2-core/profile.json.xz",
-        "cpu-avx512-2-core-calm/profile.json.xz",
-        "cpu-intel-avx512-2-core/reference_profile.json.xz",
-    }
-
-
 def journal_of(name: str, tmp_path: Path) -> Journal:
     """The journal of a record."""
     lines = lzma.decompress((RECORDS / name / "calibration.journal.xz").read_bytes())

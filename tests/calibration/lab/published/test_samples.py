@@ -13,7 +13,6 @@ from placer.calibration.lab.published import samples
 from placer.calibration.lab.published.networks import identity
 from placer.calibration.lab.published.samples import (
     Sample,
-    Table,
     count,
     counted,
     op_samples,
@@ -24,7 +23,7 @@ from placer.pricing import describe_step
 from placer.tracing import OpCall, Trace, trace
 from placer.workload import make_workload
 
-from .synthetic import elementwise, op_sample, physics, product, published_step, row, step_sample
+from .synthetic import product, published_step, row
 
 VGG = published_step("torchvision", 8, 3, 224, 224, arguments={"name": "vgg16"})
 
@@ -46,22 +45,6 @@ def test_an_operator_is_a_sample_of_its_rows_and_the_hosts_share_is_no_time_of_t
     assert (sample.seconds, sample.device_seconds) == (1e-3, 1e-3)
     assert sampled_op(call, host_seconds=2e-4).device_seconds == pytest.approx(8e-4)
     assert sampled_op(call, use="held out").use == "held out"
-
-
-def test_every_row_of_a_table_is_described_once() -> None:
-    add, large = elementwise("add", 4096), product(256, 256, 256)
-    step = step_sample([(add, 3), (large, 2)], "Tesla T4")
-    whole = [op_sample(add, "Tesla T4"), step, op_sample(add, "Tesla V100-SXM2-16GB")]
-    table = Table(whole)
-    assert table.members == [[(0, 1)], [(0, 3), (1, 2)], [(2, 1)]]
-    assert [(row.kind, gpu) for row, gpu, _ in table.instances] == [
-        ("memory", "Tesla T4"),
-        ("product", "Tesla T4"),
-        ("memory", "Tesla V100-SXM2-16GB"),
-    ]
-    assert table.floor.seconds == pytest.approx([physics(row, gpu) for row, gpu, _ in table.instances])
-    assert {kind: len(x) for kind, x in table.inputs.items()} == {"memory": 2, "product": 1}
-    assert sorted(table.position[[0, 2]]) == [0, 1]
 
 
 def traced(mode: str = "train") -> Trace:

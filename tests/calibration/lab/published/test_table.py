@@ -12,7 +12,6 @@ import pytest
 from placer.calibration.lab.published import PublishedOp, PublishedStep, read_ops, read_steps, table
 from placer.errors import PlacerError
 from placer.profile import find_gpu
-from placer.tracing import TensorSpec
 
 HELD_OUT_GPUS = {"NVIDIA TITAN RTX", "NVIDIA GeForce RTX 4060 Ti 16GB", "NVIDIA GeForce RTX 3080 Ti Laptop GPU"}
 
@@ -67,25 +66,6 @@ def test_a_fifth_is_held_out_and_so_are_three_gpus() -> None:
     assert fitted.isdisjoint(step.network for step in steps() if step.use == "held-out network")
     assert {step.gpu for step in steps() if step.use == "held-out GPU"} == HELD_OUT_GPUS
     assert HELD_OUT_GPUS.isdisjoint(step.gpu for step in steps() if step.use in ("fit", "held-out network"))
-
-
-def test_what_a_step_says_fits_together() -> None:
-    for step in steps():
-        training = step.mode == "train"
-        assert bool(step.loss) == bool(step.gradients) == training
-        assert training or not step.optimizer
-        if step.builder in ("timm", "torchvision"):
-            assert step.inputs[0][0] == step.batch
-            assert step.arguments["name"]
-
-
-def test_a_call_has_the_rows_dtype_and_contiguous_tensors_unless_it_says_otherwise() -> None:
-    call = table._call("float16", "mm", [[2, 3], {"shape": [3, 4], "stride": [1, 3]}], [[2, 4]], [[1, 2], False])
-    assert call.op == "aten::mm"
-    assert call.inputs == (TensorSpec((2, 3), (3, 1), "float16"), TensorSpec((3, 4), (1, 3), "float16"))
-    assert (call.outputs, call.args) == ((TensorSpec((2, 4), (4, 1), "float16"),), ((1, 2), False))
-    (index,) = table._call("float32", "embedding", [{"shape": [5], "dtype": "int64"}], []).inputs
-    assert index == TensorSpec((5,), (1,), "int64")
 
 
 def test_a_package_without_the_tables_says_where_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
