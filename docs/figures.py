@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from operator import attrgetter
 from pathlib import Path
 
 from placer.calibration.lab.validators.reference import reference_tables, what_if_tables
@@ -139,7 +140,7 @@ def predicted(replays: Iterable[Replay], say: Callable[[str], object] = lambda _
     cells = [cell for report in reports.values() for cell in report.cells]
     entries = entries_of(cells)
     found: dict[Replay, list[Cell]] = defaultdict(list)
-    for network, measured in group_by(cells, lambda cell: cell.network).items():
+    for network, measured in group_by(cells, attrgetter("network")).items():
         say(network)
         entry = entries[network]
         traced = None if entry.missing() else traced_network(entry, measured)

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from placer.calibration.measuring.timing import percentile
@@ -144,8 +145,8 @@ def larger_batches(cells: Iterable[Cell]) -> list[tuple[Cell, Cell]]:
     """
     measured = [cell for cell in cells if cell.measured is not None]
     pairs = []
-    for group in group_by(measured, lambda cell: (cell.network, cell.mode, cell.device, cell.threads)).values():
-        ordered = sorted(group, key=lambda cell: cell.batch)
+    for group in group_by(measured, attrgetter("network", "mode", "device", "threads")).values():
+        ordered = sorted(group, key=attrgetter("batch"))
         pairs += [(ordered[0], cell) for cell in ordered if cell.batch > ordered[0].batch]
     return pairs
 

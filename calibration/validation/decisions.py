@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from placer.calibration.validation.compare import group_by
 from placer.calibration.validation.record import Cell, thread_count
@@ -39,7 +40,7 @@ def decisions(cells: Iterable[Cell]) -> list[DecisionScore]:
     Empty below two devices. The last is left out where a network's number of parameters is not known.
     """
     measured = [cell for cell in cells if cell.measured is not None]
-    groups = group_by(measured, lambda cell: (cell.network, cell.batch, cell.mode, cell.threads)).values()
+    groups = group_by(measured, attrgetter("network", "batch", "mode", "threads")).values()
     scenarios = [{cell.device: cell for cell in group} for group in groups]
     asked = [scenario for scenario in scenarios if len(scenario) > 1]
     choices = {"placer": [_fastest(scenario, _predicted(scenario)) for scenario in asked], **_by_baselines(asked)}
@@ -57,7 +58,7 @@ def thread_decisions(cells: Iterable[Cell]) -> list[DecisionScore]:
     """
     measured = [cell for cell in cells if cell.measured is not None]
     asked: list[Scenario] = []
-    for group in group_by(measured, lambda cell: (cell.network, cell.batch, cell.mode)).values():
+    for group in group_by(measured, attrgetter("network", "batch", "mode")).values():
         if len({cell.threads for cell in group if cell.device == "cpu"}) > 1:
             several = len({cell.device for cell in group}) > 1
             ordered = sorted(

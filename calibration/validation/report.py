@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TextIO
 
 from placer.calibration.validation.compare import (
@@ -42,14 +43,14 @@ def contents(report: Report, first: Sequence[Table | str] = ()) -> Iterator[Tabl
     """What a report says, in order: tables, and lines of text."""
     yield f"profile: {report.profile}"
     yield from first
-    devices = group_by(report.cells, lambda cell: cell.device)
+    devices = group_by(report.cells, attrgetter("device"))
     yield _scores("Prediction error by device", "device", devices)
     yield from _visits(report.cells)
     for device, cells in devices.items():
         yield _beside(device, cells)
         yield from _beside_one_step(device, cells)
-        yield _scores(f"{device}, by mode", "mode", group_by(cells, lambda cell: cell.mode))
-        yield _scores(f"{device}, by family", "family", group_by(cells, lambda cell: cell.family))
+        yield _scores(f"{device}, by mode", "mode", group_by(cells, attrgetter("mode")))
+        yield _scores(f"{device}, by family", "family", group_by(cells, attrgetter("family")))
     yield from _decision_tables(report.cells)
     yield from _left_out(report)
 

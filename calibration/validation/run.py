@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from operator import attrgetter
 from pathlib import Path
 
 import torch
@@ -184,7 +185,7 @@ def replay(
 ) -> Report:
     """The same measurements beside the predictions of ``profile``; nothing is run. ``networks``: all there are."""
     fresh: list[Cell] = []
-    for network, cells in group_by(report.cells, lambda cell: cell.network).items():
+    for network, cells in group_by(report.cells, attrgetter("network")).items():
         progress(f"{network}: {len(cells)} cells")
         entry = networks.get(network)
         if entry is None:

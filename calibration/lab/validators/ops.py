@@ -26,6 +26,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -222,9 +223,9 @@ def score_record(path: Path, calibrated: Profile | None) -> list[Scored]:
 
 def print_scores(scored: Sequence[Scored]) -> None:
     """A table, and the ops that are furthest off."""
-    groups = {"all": scored, **group_by(scored, lambda call: call.threads)}
+    groups = {"all": scored, **group_by(scored, attrgetter("threads"))}
     show(tables({"calls": groups}, ("number", *ERRORS), errors), sys.stdout)
-    by_op = group_by(scored, lambda call: call.op)
+    by_op = group_by(scored, attrgetter("op"))
     ratios = {op: statistics.median(call.predicted / call.measured for call in some) for op, some in by_op.items()}
     print("furthest off (predicted / measured):")
     for op in sorted(ratios, key=lambda op: -abs(math.log(ratios[op])))[:30]:
@@ -268,7 +269,7 @@ def _show(rows: Sequence[dict[str, Any]]) -> None:
     whole = sum(call.seconds * call.count for call in calls)
     for op, some in group_by(calls, lambda call: call.call.op).items():
         if sum(call.seconds * call.count for call in some) >= SHOWN * whole:
-            _show_op(op, sorted(some, key=lambda call: call.threads), nearest)
+            _show_op(op, sorted(some, key=attrgetter("threads")), nearest)
 
 
 def _show_op(name: str, calls: Sequence[TimedCall], nearest: Profile) -> None:

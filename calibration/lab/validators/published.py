@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice, zip_longest
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,7 @@ def validate_published(
 
 def spread_out(steps: Sequence[PublishedStep], most: int) -> list[PublishedStep]:
     """At most so many of the steps: of every GPU, dtype and mode in turn."""
-    groups = group_by(steps, lambda step: (step.gpu, step.dtype, step.mode, step.source))
+    groups = group_by(steps, attrgetter("gpu", "dtype", "mode", "source"))
     turns = zip_longest(*groups.values())
     return list(islice((step for turn in turns for step in turn if step is not None), most))
 
@@ -178,7 +179,7 @@ def _step_figures(group: Sequence[PricedStep]) -> Iterator[str]:
 def _nearest(group: Sequence[PricedStep]) -> list[float]:
     """Errors of the same step measured on the GPU whose peak is nearest, scaled by the ratio of the peaks."""
     off = []
-    for steps in group_by(group, lambda p: (p.network, p.mode, p.dtype, p.batch)).values():
+    for steps in group_by(group, attrgetter("network", "mode", "dtype", "batch")).values():
         for p in steps:
             others = [q for q in steps if q.gpu != p.gpu]
             if others:
