@@ -245,17 +245,10 @@ def vgg(repeats: list[int]) -> nn.Sequential:
             layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(inplace=True)]
             channels = width
         layers.append(nn.MaxPool2d(2))
-    return nn.Sequential(
-        *layers,
-        nn.Flatten(),
-        nn.Linear(512 * 7 * 7, 4096),
-        nn.ReLU(inplace=True),
-        nn.Dropout(),
-        nn.Linear(4096, 4096),
-        nn.ReLU(inplace=True),
-        nn.Dropout(),
-        nn.Linear(4096, 1000),
-    )
+    layers.append(nn.Flatten())
+    for inputs in (512 * 7 * 7, 4096):
+        layers += [nn.Linear(inputs, 4096), nn.ReLU(inplace=True), nn.Dropout()]
+    return nn.Sequential(*layers, nn.Linear(4096, 1000))
 
 
 class Logits(nn.Module):
@@ -450,41 +443,17 @@ def _on_meta(build: Callable[..., nn.Module], **options: Any) -> nn.Module:
 
 #: A network by name, or a function where a step is one operator.
 NETWORKS: dict[str, Callable[..., Callable[..., Any]]] = {
-    "product": lambda: torch.matmul,
-    "sum": lambda: torch.sum,
-    "add to itself": lambda: Operator(_add_to_itself),
-    "draw two": lambda: Operator(_draw_two),
-    "draw labelled": lambda: Operator(_draw_labelled),
-    "load rows": lambda: Operator(_load_rows),
+    "product": lambda: torch.matmul, "sum": lambda: torch.sum, "add to itself": partial(Operator, _add_to_itself),
+    "draw two": partial(Operator, _draw_two), "draw labelled": partial(Operator, _draw_labelled),
+    "load rows": partial(Operator, _load_rows),
     "load images": lambda normalised: Operator(partial(_load_images, normalised)),
-    "perceptron": perceptron,
-    "validated linear": _validated_linear,
-    "blocks": Blocks,
-    "two layers by hand": TwoLayersByHand,
-    "heads": Heads,
-    "wide": wide,
-    "flow": Flow,
-    "rows as sequence": lambda: SequenceModel(nn.RNN, 28, 128, 2, out=10),
-    "language model": LanguageModel,
-    "iterated": Iterated,
-    "next value": NextValue,
-    "scanned LSTM": ScannedLSTM,
-    "cell loop": CellLoop,
-    "LSTM": lambda: nn.LSTM(200, 200),
-    "sentence scorer": SentenceScorer,
-    "liquid": Liquid,
-    "FFTNet": FFTNet,
-    "graph attention": GraphAttention,
-    "graph convolution": GraphConvolution,
-    "message passing": MessagePassing,
-    "act": Act,
-    "learn": Learn,
-    "rainbow": Rainbow,
-    "learn rainbow": LearnRainbow,
-    "convolutions": convolutions,
-    "VGG": partial(_on_meta, vgg),
-    "ResNet": partial(_on_meta, residual),
-    "MobileNet": partial(_on_meta, mobilenet),
-    "BERT": partial(_on_meta, bert),
-    "timm": partial(_on_meta, of_timm),
-}
+    "perceptron": perceptron, "validated linear": _validated_linear, "blocks": Blocks,
+    "two layers by hand": TwoLayersByHand, "heads": Heads, "wide": wide, "flow": Flow,
+    "rows as sequence": partial(SequenceModel, nn.RNN, 28, 128, 2, out=10), "language model": LanguageModel,
+    "iterated": Iterated, "next value": NextValue, "scanned LSTM": ScannedLSTM, "cell loop": CellLoop,
+    "LSTM": partial(nn.LSTM, 200, 200), "sentence scorer": SentenceScorer, "liquid": Liquid, "FFTNet": FFTNet,
+    "graph attention": GraphAttention, "graph convolution": GraphConvolution, "message passing": MessagePassing,
+    "act": Act, "learn": Learn, "rainbow": Rainbow, "learn rainbow": LearnRainbow, "convolutions": convolutions,
+    "VGG": partial(_on_meta, vgg), "ResNet": partial(_on_meta, residual), "MobileNet": partial(_on_meta, mobilenet),
+    "BERT": partial(_on_meta, bert), "timm": partial(_on_meta, of_timm),
+}  # fmt: skip
