@@ -84,14 +84,15 @@ class Session:
             return f"placer: nothing was watched: {self.failure}\n"
         if self.watcher is None:
             return "placer: torch was not imported: there is nothing to compare\n"
+        models = self.watcher.models
         ended = f"placer: watching ended early: {self.watcher.failure}\n" if self.watcher.failure else ""
         if self.watcher.more:
-            ended += f"placer: only the first {len(self.watcher.models)} architectures were looked at\n"
-        if not self.watcher.models:
+            ended += f"placer: only the first {len(models)} architectures were looked at\n"
+        if not models:
             return f"{ended}placer: no model ran: a model is an nn.Module with parameters that is called with tensors\n"
         from placer.run.report import report
 
-        return ended + report(self.watcher.models, width, options.profile, options.what_if, options.explain)
+        return ended + report(models, width, options.profile, options.what_if, options.explain)
 
     def _start(self) -> None:
         """torch has just been imported by the script."""

@@ -170,7 +170,7 @@ def test_time_that_goes_elsewhere_is_told_from_a_busy_machine(
     assert ("is outside of it" in text) == (outside > 0)
 
 
-def test_a_model_that_could_not_be_priced_is_told(handmade_profile: Profile) -> None:
+def test_a_model_that_could_not_be_priced_is_told(handmade_profile: Profile, train: Callable[..., nn.Module]) -> None:
     class Fails(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             raise OSError("no such sensor")
@@ -180,9 +180,6 @@ def test_a_model_that_could_not_be_priced_is_told(handmade_profile: Profile) -> 
             Fails(4, 2)(torch.randn(3, 4))
 
     assert re.search(r"- Fails: not predicted: .*no such sensor", one_line(told(ReportOptions(handmade_profile), run)))
-
-
-def test_a_wrong_profile_is_told_and_not_raised(train: Callable[..., nn.Module]) -> None:
     assert "- Sequential: not predicted: " in told(ReportOptions("no such machine"), train)
 
 
@@ -199,22 +196,13 @@ def test_steps_of_a_script_tell_later_choices_of_it_and_of_other_sizes(
     told(ReportOptions("intel-xeon-avx512-2-core"), lambda: train(steps=20))  # the prices of another machine
     told(ReportOptions(), lambda: train(steps=3))  # too few
     assert steps() == []
-    told(ReportOptions(), lambda: train(steps=20))
+    session = Session(ReportOptions())
+    session.watch()
+    train(steps=20)
+    for _ in range(2):  # a notebook that asks twice
+        session.report()
+    session.stop()
     (entry,) = steps()
     assert (entry["device"], entry["batch"], entry["steps_timed"]) == ("cpu", 32, 19)
     assert asked(32).endswith("(recorded in earlier runs on cpu)")
     assert asked(64).endswith("at batch 32 on cpu)")
-
-
-def test_a_notebook_that_asks_twice_tells_of_new_steps_alone(
-    calibrated: Profile, train: Callable[..., nn.Module]
-) -> None:
-    session = Session(ReportOptions())
-    session.watch()
-    try:
-        train(steps=20)
-        for _ in range(2):
-            session.report()
-    finally:
-        session.stop()
-    assert len([entry for entry in history.last(99) if entry["kind"] == "steps"]) == 1

@@ -160,15 +160,6 @@ def test_steps_bring_the_looking_back_for_new_models(watcher: Watcher) -> None:
     assert [seen.usual.count for seen in watcher.models[1:]] == [3, 1]
 
 
-def test_an_optimizer_made_after_the_first_call_is_the_one(watcher: Watcher) -> None:
-    model = net()
-    model(torch.randn(16, 4))
-    assert watcher.models[0].usual.workload is not None
-    assert watcher.models[0].usual.workload.optimizer == "adam"  # nobody knows better
-    train(model, 2)
-    assert watcher.models[0].usual.workload.optimizer == "sgd"
-
-
 def test_a_call_during_another_is_left_alone(watcher: Watcher) -> None:
     class Threaded(nn.Module):
         def __init__(self) -> None:
@@ -191,13 +182,19 @@ def test_inference_is_told_from_training(watcher: Watcher) -> None:
     with torch.no_grad():
         model(torch.randn(2, 4))
     assert watcher.models[0].mode == "infer"
-    train(model.train(), 3)
+    model.train()(torch.randn(16, 4))
+    before = watcher.models[0].usual.workload
+    assert before is not None
+    assert before.optimizer == "adam"  # nobody knows better
+    train(model, 3)
     model.eval()
     for _ in range(9):
         with torch.no_grad():
             model(torch.randn(64, 4))
     (seen,) = watcher.models
     assert (seen.mode, shapes(seen)) == ("train", [(16, 4)])
+    assert seen.usual.workload is not None
+    assert seen.usual.workload.optimizer == "sgd"
 
 
 def test_losses_metrics_and_parts_are_no_models(watcher: Watcher) -> None:
