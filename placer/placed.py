@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ from placer.decision import (
 )
 from placer.errors import PlacerError, PlacerWarning, ProfileError
 from placer.explanation import Explanation, card
+from placer.lazy import cached_property
 from placer.placement import (
     Drift,
     MovedBatches,

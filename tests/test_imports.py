@@ -30,7 +30,7 @@ ORDER = (
     ("profile", "workload"),
     ("machine",),
     ("files", "sections"),
-    ("collector", "compiler", "errors", "nest", "printable", "units"),
+    ("collector", "compiler", "errors", "lazy", "nest", "printable", "units"),
 )
 #: The same inside ``placer.calibration``.
 CALIBRATION = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from placer.decision.candidates import unusual_settings
 from placer.decision.objective import JOB, STEP, Unit
 from placer.decision.obstacles import Obstacles
 from placer.errors import TraceError
+from placer.lazy import cached_property
 from placer.nest import tensors
 from placer.pricing import family_of
 from placer.tracing import Trace

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from placer.decision.decision import Decision, ThreadOption, decide
 from placer.decision.objective import STEP, TIME, Objective, Unit
 from placer.decision.steps import StepIdentity
+from placer.lazy import cached_property
 from placer.pricing import Cost, Prediction, weakest
 from placer.profile import Profile
 from placer.units import format_count, format_seconds

@@ -6,11 +6,11 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from typing import Any
 
 from placer.decision import Decision, Table
 from placer.explanation.words import headings, legend, sureness
+from placer.lazy import cached_property
 from placer.pricing import Cost
 from placer.sections import Section, render
 from placer.units import format_duration, format_interval

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 
 from placer.decision import current_profile, profile_named
 from placer.errors import UnknownCPU
+from placer.lazy import cached_property
 from placer.pricing import cpu_profile, gpu_profile
 from placer.profile import Profile, find_cpu, named_cores, uncalibrated
 

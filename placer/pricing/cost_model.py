@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 
 from placer.errors import ProfileError, ProfileTooOld
+from placer.lazy import cached_property
 from placer.pricing.framework import framework_counts, host_seconds, kernels_of, pause_seconds
 from placer.pricing.gpu.apple import AppleModel
 from placer.pricing.gpu.device_model import DeviceModel, device_model, edition

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
+from placer.lazy import cached_property
 from placer.pricing.ops import Effort, Op, evaluate, row_of
 from placer.pricing.shapes.moves import Update, kernels_of_update
 from placer.pricing.shapes.shape import Shape, has_true_argument, largest, operand_bytes

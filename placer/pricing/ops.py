@@ -12,9 +12,11 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from placer.lazy import cached_property
 
 OPS_FILE = Path(__file__).with_name("ops.csv")
 #: What stands above the names of ops.

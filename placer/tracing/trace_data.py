@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, wraps
+from functools import lru_cache, wraps
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import torch
+
+from placer.lazy import cached_property
 
 #: (values read, values written) of one call, by number. A value is what one call left in one tensor's memory; views of
 #: it are the same value, and a write in place makes a new one.

@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from placer.lazy import cached_property
 from placer.nest import distinct, tensors
 from placer.workload.loading import Loading
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from placer.lazy import cached_property
 from placer.pricing.gpu.apple import AppleModel
 from placer.pricing.gpu.physics import COLUMNS, Row, inputs, kernel_seconds, rows_of
 from placer.pricing.networks import Array, Network, read_network
