@@ -13,8 +13,6 @@ from torch import nn
 
 import placer
 from placer import machine, profile
-from placer.cli.sweep import Range, parse_sweep
-from placer.cli.target import parse_batch
 from placer.profile.profile import Profile
 
 Run = Callable[..., Result]
@@ -190,9 +188,11 @@ def test_without_a_target_the_last_decision_is_shown(run: Run) -> None:
         (("--batch", "32x84"), "'32x84' is not a shape"),
         (("--batch", "-1,84"), "'-1,84' is not a shape"),
         (("--batch", ""), "'' is not a shape"),
+        *((("--batch", text), "is not a shape") for text in (",", "3,,4", "3;4", "١,٢", "1e3")),
+        (("--batch", "9" * 30), "is larger than any tensor"),
         (("--batch", "2,84:float33"), "unknown dtype 'float33'"),
         (("--batch", "2,84", "--sweep", "batch=9:1"), "must start at 1 or more"),
-        (("--batch", "2,84", "--sweep", "width=1:9"), "not a range of batch sizes"),
+        *((("--batch", "2,84", "--sweep", text), "not a range of batch") for text in ("width=1:9", "batch=1", "1:8")),
         (("--batch", "2,84", "--optimizer", "adamn"), "unknown optimizer 'adamn'"),
         (("--batch", "2,84", "--steps", "0"), "--steps"),
         (("--batch", "2,84", "--mode", "eval"), "--mode"),
@@ -228,21 +228,3 @@ def test_what_cannot_be_done_is_one_line(run: Run, nets: str, placer_home: Path,
         assert says in run("explain", *arguments, code=1).stderr
     (placer_home / "history.jsonl").write_text('{"kind": "decision", "explanation": {"schema": 1}}\n')
     assert "not a complete explanation" in run("explain", code=1).stderr
-
-
-# The small languages of --batch and --sweep.
-
-
-def test_batches_and_sweeps() -> None:
-    assert parse_batch("32,84") == ((32, 84), "float32")
-    assert parse_batch(" 4 , 128 :int64") == ((4, 128), "int64")
-    assert parse_batch("7") == ((7,), "float32")
-    for text in ("", ",", "3,,4", "3;4", "١,٢", "1e3", "9" * 30, "3:"):
-        with pytest.raises(ValueError, match="--batch"):
-            parse_batch(text)
-    assert parse_sweep("batch=1:8") == Range("batch", (1, 2, 4, 8))
-    assert parse_sweep("steps=3:20") == Range("steps", (3, 4, 8, 16, 20))
-    assert parse_sweep("acting.batch=5:5") == Range("batch", (5,), "acting")
-    for text in ("batch=0:8", "batch=8:1", "batch=1", "1:8", "batch=1:9999999999"):
-        with pytest.raises(ValueError, match="--sweep"):
-            parse_sweep(text)

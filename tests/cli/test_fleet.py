@@ -46,18 +46,6 @@ def test_a_cpu_by_name_and_a_type_of_instance(text: str, cpu: str, threads: int,
     assert (found.profile.fingerprint["cpu"], found.profile.threads("cpu"), found.gpu) == (cpu, (threads,), gpu)
 
 
-def test_a_cpu_by_name_alone(host: Profile, tmp_path: Path) -> None:
-    socket = machines.named("Xeon 8375C", Machine("here", host))
-    assert socket.profile.threads("cpu") == (32,)
-    listed = tmp_path / "nodes.json"
-    rows = [{"name": "c6i.2xlarge", "vcpus": 4}, {"name": "c6i.2xlarge"}, {"name": "M4", "vcpus": 2}]
-    listed.write_text(json.dumps(rows))
-    profiles = [machine.profile for machine in machines.of_file(str(listed), host)]
-    named = [(profile.fingerprint["cpu"], profile.threads("cpu")) for profile in profiles]
-    ice = "Intel Xeon Platinum 8375C"
-    assert named == [(ice, (2,)), (ice, (4,)), ("a cloud CPU with 2 vCPUs", (1,))]
-
-
 def test_a_file_of_machines(run: Run, target: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "nodes.csv"
     path.write_text(
