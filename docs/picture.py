@@ -17,9 +17,8 @@ from string import Template
 import torch
 
 from placer.calibration.suite.conv1d import Conv1dRegressor
-from placer.decision import answer, with_batch
+from placer.decision import answer, ask, with_batch
 from placer.explanation import Sweep
-from placer.question import ask
 from placer.units import format_seconds
 from placer.workload import make_workload
 
