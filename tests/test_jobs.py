@@ -21,20 +21,13 @@ def policy() -> nn.Module:
 
 
 def images() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(3, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(64 * 64, 10),
-    )
+    first, second = nn.Conv2d(3, 32, 3, padding=1), nn.Conv2d(32, 64, 3, padding=1)
+    pooled = nn.Sequential(first, nn.ReLU(), nn.MaxPool2d(2), second, nn.ReLU(), nn.MaxPool2d(2))
+    return nn.Sequential(pooled, nn.Flatten(), nn.Linear(64 * 64, 10))
 
 
-def epoch(net: nn.Module | None = None, **arguments: Any) -> Job:
-    net = images() if net is None else net
+def epoch(**arguments: Any) -> Job:
+    net = images()
     return Job(
         [
             Part("training", net, (64, 3, 32, 32), count=938, mode="train", **arguments),
@@ -43,11 +36,11 @@ def epoch(net: nn.Module | None = None, **arguments: Any) -> Job:
     )
 
 
-def rollouts(net: nn.Module) -> Job:
+def rollouts(net: nn.Module, **update: Any) -> Job:
     return Job(
         [
             Part("rollout", net, (8, 8), count=2048, mode="infer"),
-            Part("update", net, (64, 8), count=320, mode="train"),
+            Part("update", net, (64, 8), count=320, mode="train", **update),
         ]
     )
 
@@ -126,28 +119,20 @@ def test_choose_answers_for_every_part(handmade_profile: Profile) -> None:
     save(handmade_profile)
     net = policy()
     adam = torch.optim.Adam(net.parameters())
-    job = Job(
-        [
-            Part("rollout", net, (8, 8), count=10, mode="infer"),
-            Part("update", net, (64, 8), mode="train", optimizer=adam),
-        ]
-    )
     before = [p.clone() for p in net.parameters()]
-    placement = placer.choose(job)
+    placement = placer.choose(rollouts(net, optimizer=adam))
     assert isinstance(placement, placer.JobPlacement)
     assert placement.decision.device == "cpu"
-    assert set(placement.parts) == {"rollout", "update"}
-    assert placement.models["rollout"] is net
-    seconds = placement.predictions["cpu"].step_seconds
-    assert seconds == pytest.approx(
-        10 * placement.parts["rollout"].predictions["cpu"].step_seconds
-        + placement.parts["update"].predictions["cpu"].step_seconds
-    )
+    assert (set(placement.parts), placement.models["rollout"]) == ({"rollout", "update"}, net)
+    rollout, update = (placement.parts[name].predictions["cpu"].step_seconds for name in ("rollout", "update"))
+    assert placement.predictions["cpu"].step_seconds == pytest.approx(2048 * rollout + 320 * update)
     assert placement.explain().parts[0].name == "rollout"
     assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
     with placement.parts["update"].step():
         net(torch.zeros(64, 8)).sum().backward()
     assert placement.parts["update"].times
+    with pytest.raises(placer.PlacerError, match=r"placement.parts\[name\].step"):
+        placement.step()
 
 
 def test_a_job_that_cannot_be_priced_follows_the_convention(
@@ -181,12 +166,3 @@ def test_what_only_a_step_may_have_is_refused() -> None:
         placer.explain(job, options=placer.Options(threads="tune"))
     with pytest.raises(ValueError, match=r"measure needs an nn\.Module: a Job cannot be timed"):
         placer.choose(job, options=placer.Options(measure="always"))
-
-
-def test_times_of_a_whole_job_are_no_steps_of_a_part(handmade_profile: Profile) -> None:
-    save(handmade_profile)
-    job = Job([Part("step", policy(), (8, 8), mode="infer")])
-    placement = placer.choose(job, move=False)
-    for now in range(40):
-        placement.times.add(3.0, float(now))
-    assert placer.choose(job, move=False).predictions["cpu"].step_seconds < 1.0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import random
 import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from competing import compete
@@ -35,10 +37,6 @@ class HoldsALock(Base):
     def __init__(self) -> None:
         super().__init__()
         self.lock = threading.Lock()
-
-    def forward(self, x: Tensor) -> Tensor:
-        with self.lock:
-            return super().forward(x)
 
 
 class ReadsValues(Base):
@@ -192,18 +190,37 @@ def test_placer_device_overrides_every_prediction(
         placer.choose(model, (16, 4))
 
 
-def test_measuring_touches_neither_model_nor_data_order_nor_random_numbers(
-    calibrated: Profile, make_prediction: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+class Random(Base):
+    """Draws from all generators, and counts in its state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen += 1
+        return super().forward(x) * random.random() * np.random.rand()  # noqa: NPY002
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_measuring_touches_neither_model_nor_optimizer_nor_random_numbers(
+    mode: Any, calibrated: Profile, make_prediction: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = {name: make_prediction(name, 1e-3) for name in ("cpu", "cpu:0")}
-    compete(monkeypatch, found)
-    torch.manual_seed(0)
-    model, loader = Base(), torch.utils.data.DataLoader(torch.randn(32, 4), batch_size=8, shuffle=True)
-    state, generator = copy.deepcopy(model.state_dict()), torch.get_rng_state()
-    placement = placer.choose(model, (8, 4), options=placer.Options(measure="unsure"), move=False)
+    """So the order of the data stays as well."""
+    compete(monkeypatch, {name: make_prediction(name, 1e-3) for name in ("cpu", "cpu:0")})
+    model = Random()
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def everything() -> Any:
+        drawn = random.getstate()[1], np.random.get_state()[1].tolist()  # type: ignore[union-attr]  # noqa: NPY002
+        untrained = [p.grad is None for p in model.parameters()], len(optimizer.state), model.training
+        return copy.deepcopy(dict(model.state_dict())), torch.get_rng_state(), str((drawn, untrained))
+
+    before = everything()
+    always = placer.Options(measure="always")
+    placement = placer.choose(model, (8, 4), mode=mode, optimizer=optimizer, options=always, move=False)
     assert placement.reason.endswith("(measured on cpu and cpu:0)")
-    torch.testing.assert_close(dict(model.state_dict()), dict(state), rtol=0, atol=0)
-    assert torch.equal(torch.get_rng_state(), generator)
-    order = torch.cat(list(loader))
-    torch.set_rng_state(generator)
-    assert torch.equal(order, torch.cat(list(loader)))
+    (state, generator, rest), (state_before, generator_before, rest_before) = everything(), before
+    torch.testing.assert_close(state, state_before, rtol=0, atol=0)
+    assert torch.equal(generator, generator_before)
+    assert rest == rest_before

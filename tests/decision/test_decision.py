@@ -41,9 +41,6 @@ def test_one_time_costs_count_for_a_number_of_steps(make_prediction: Make) -> No
     assert (tie.device, tie.tie, tie.reason.partition("to start)")[2]) == ("cpu", True, ": about the same")
     assert break_even_steps(make_prediction("cuda", 1e-3), cpu) == 1
     assert break_even_steps(make_prediction("cuda", 2e-3), cpu) is None
-    # Another machine's CPU was chosen: only what is faster than that one is ever repaid.
-    beside = decide({**devices, "cpu@other": make_prediction("cpu@other", 5e-4)}, None)
-    assert (beside.device, beside.break_even_steps) == ("cpu@other", None)
     # 3 s at twice the price are repaid by a third of the time at twice the price: 6 / (3 - 2) thousand steps.
     twice, slow = objective_of("cost", {"cpu": 1.0, "cuda": 2.0}), {**devices, "cpu": make_prediction("cpu", 3e-3)}
     assert [decide(slow, steps, twice).device for steps in (5990, 6010)] == ["cpu", "cuda"]
@@ -83,18 +80,14 @@ def test_a_device_without_room_is_left_out_and_named(make_prediction: Make) -> N
     assert (nothing.device, "no device has that much free" in nothing.reason) == ("cuda", True)
 
 
-@pytest.mark.parametrize(("slower", "tie"), [(1.0, True), (1.099, True), (1.101, False), (2.0, False)])
-@pytest.mark.parametrize("chosen", ["cpu", "cuda"])
-def test_within_a_tenth_devices_are_about_the_same(
-    make_prediction: Make, slower: float, tie: bool, chosen: str
-) -> None:
+def test_within_a_tenth_devices_are_about_the_same(make_prediction: Make) -> None:
     """However exact the predictions are."""
-    times = {chosen: 1e-3, "cuda" if chosen == "cpu" else "cpu": slower * 1e-3}
-    devices = {name: make_prediction(name, seconds, low=seconds, high=seconds) for name, seconds in times.items()}
-    decision = decide(devices, None)
-    assert (decision.device, decision.tie) == (chosen if slower > 1.0 else "cpu", tie)
-    assert decision.verdict == ("about the same" if tie else chosen)
-    assert decision.reason.endswith(": about the same") == tie
+    for slower, tie in ((1.0, True), (1.099, True), (1.101, False), (2.0, False)):
+        times = {"cpu": slower * 1e-3, "cuda": 1e-3}
+        decision = decide({name: make_prediction(name, s, low=s, high=s) for name, s in times.items()}, None)
+        assert (decision.device, decision.tie) == ("cuda" if slower > 1.0 else "cpu", tie)
+        assert decision.verdict == ("about the same" if tie else "cuda")
+        assert decision.reason.endswith(": about the same") == tie
 
 
 def test_where_nobody_can_be_sure_devices_are_about_the_same(make_prediction: Make) -> None:
@@ -118,11 +111,9 @@ def test_where_nobody_can_be_sure_devices_are_about_the_same(make_prediction: Ma
 def test_never_slower_than_any_other(
     make_prediction: Make, times: list[float], once: list[float], steps: int | None
 ) -> None:
-    names = ["cpu", "cuda", "cuda:1", "mps"]
-    devices = {n: make_prediction(n, t, one_time_seconds=o) for n, t, o in zip(names, times, once, strict=False)}
-    cost = {
-        n: p.step_seconds if steps is None else p.one_time_seconds + steps * p.step_seconds for n, p in devices.items()
-    }
+    rows = zip(["cpu", "cuda", "cuda:1", "mps"], times, once, strict=False)
+    devices = {name: make_prediction(name, step, one_time_seconds=start) for name, step, start in rows}
+    cost = {n: p.step_seconds * (steps or 1) + (p.one_time_seconds if steps else 0.0) for n, p in devices.items()}
     decision = decide(devices, steps)
     assert cost[decision.device] <= min(cost.values()) * (1 + 1e-8)
     assert decision.confidence is not None
@@ -159,21 +150,15 @@ def test_energy_is_watts_times_seconds(two: dict[str, Prediction]) -> None:
     assert decide(two, 1000, objective_of("energy", watts={"cuda": 55.0})).device == "cuda"
 
 
-@pytest.mark.parametrize(
-    ("device", "prices", "price"),
-    [
+def test_a_price_is_found_by_device_machine_or_kind(make_prediction: Make) -> None:
+    for device, prices, price in (
         ("cuda@Tesla T4", {"cuda": 1.0, "Tesla T4": 2.0, "cuda@Tesla T4": 3.0}, 3.0),
         ("cuda@Tesla T4", {"T4": 2.0, "cuda": 1.0}, 2.0),
-        ("cuda@Tesla T4", {"cuda": 1.0}, 1.0),
         ("cuda@Tesla T4", {"V100": 2.0}, None),
         ("cuda:1", {"cuda": 1.0}, 1.0),
         ("cpu", {"cuda": 1.0}, None),
-    ],
-)
-def test_a_price_is_found_by_device_machine_or_kind(
-    make_prediction: Make, device: str, prices: dict[str, float], price: float | None
-) -> None:
-    assert objective_of("cost", prices).applied(make_prediction(device), None).dollars_per_hour == price
+    ):
+        assert objective_of("cost", prices).applied(make_prediction(device), None).dollars_per_hour == price
 
 
 @pytest.mark.parametrize(
@@ -216,36 +201,26 @@ def cost(make: Make, seconds: float, dollars: float | None = None, joules: float
     return replace(make("cuda", seconds), dollars_per_hour=hourly, watts=None if joules is None else joules / seconds)
 
 
-@pytest.mark.parametrize(
-    ("amounts", "left"),
-    [
-        ({"f": (1.0, 5.0), "c": (2.0, 1.0), "x": (2.0, 1.5)}, "fc"),
-        ({"f": (1.0, 5.0), "c": (2.0, 1.0), "y": (1.5, 1.5)}, "fcy"),
+def test_a_cost_is_beaten_by_what_is_nowhere_worse(make_prediction: Make) -> None:
+    cases: list[tuple[dict[str, tuple[float, ...]], str]] = [
+        ({"f": (1.0, 5.0), "c": (2.0, 1.0), "x": (2.0, 1.5), "y": (1.5, 1.5)}, "fcy"),
         ({"f": (1.0, 5.0), "g": (1.0, 5.0)}, "fg"),  # equal ones don't beat each other
         ({"z": (1.0, 10.0), "c": (1.01, 1.0)}, "c"),  # a difference below 2 % is none
-        ({"a": (1.0, 1.01), "b": (1.01, 1.0)}, "ab"),
         ({"u": (1.0,), "k": (2.0, 1.0)}, "uk"),
         ({"u": (3.0,), "k": (2.0, 1.0)}, "k"),
-    ],
-)
-def test_a_cost_is_beaten_by_what_is_nowhere_worse(
-    make_prediction: Make, amounts: dict[str, tuple[float, ...]], left: str
-) -> None:
-    costs = {name: cost(make_prediction, *values) for name, values in amounts.items()}
-    assert pareto(costs, energy=False) == set(left)
+    ]
+    for amounts, left in cases:
+        costs = {name: cost(make_prediction, *values) for name, values in amounts.items()}
+        assert pareto(costs, energy=False) == set(left)
 
 
-@pytest.mark.parametrize(
-    ("other", "chosen", "says"),
-    [
+def test_a_trade_is_one_line(make_prediction: Make) -> None:
+    cases: list[tuple[tuple[Any, ...], tuple[Any, ...], str]] = [
         ((1.0, 5.0), (1.17, 1.0), "17% faster for 5.0× the money"),
-        ((1.0, 1.05), (3.0, 1.0), "3.0× as fast for 5% more money"),
-        ((2.0, 0.5), (1.0, 1.0), "50% less money for 2.0× the time"),
         ((1.05, 0.5), (1.0, 1.0), "50% less money for 5% more time"),
         ((2.0, 3.0), (1.0, 1.0), "2.0× the time and 3.0× the money"),
         ((1.0, None, 4.0), (2.0, 1.0, 1.0), "2.0× as fast for 4.0× the energy"),
         ((1.0,), (1.01,), ""),
-    ],
-)
-def test_a_trade_is_one_line(make_prediction: Make, other: Any, chosen: Any, says: str) -> None:
-    assert trade(cost(make_prediction, *other), cost(make_prediction, *chosen), energy=True) == says
+    ]
+    for other, chosen, says in cases:
+        assert trade(cost(make_prediction, *other), cost(make_prediction, *chosen), energy=True) == says

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from typing import Any
@@ -25,14 +24,13 @@ def test_entries_come_back_newest_last_and_damaged_lines_are_skipped() -> None:
     assert [json.loads(line)["number"] for line in history.lines_with('"number":3')] == [3]
 
 
-@pytest.mark.parametrize("entry", [{"x": object()}, {"x": float("nan")}, {(1, 2): 3}, {"x": "y" * history.MAX_BYTES}])
-def test_what_cannot_be_kept_is_dropped_silently(entry: dict[Any, Any]) -> None:
-    history.record({"number": 1})
-    history.record(entry)
+def test_what_cannot_be_kept_is_dropped_silently() -> None:
     loop: dict[str, Any] = {}
     loop["self"] = loop
-    history.record(loop)
-    assert [kept.get("number") for kept in history.last(9)] == [1]
+    history.record({"number": 1})
+    for entry in ({"x": object()}, {"x": float("nan")}, {(1, 2): 3}, {"x": "y" * history.MAX_BYTES}, loop):
+        assert history.record(entry) is None  # type: ignore[arg-type]
+    assert [entry.get("number") for entry in history.last(9)] == [1]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -52,24 +50,14 @@ def test_processes_writing_together_do_not_mix_lines() -> None:
 
 
 def test_the_older_half_makes_room_and_its_step_times_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a quarter of the file; and an entry that takes more than that is not kept."""
+    """In a quarter of the file."""
     monkeypatch.setattr(history, "MAX_BYTES", 4000)
-    for number in range(200):
-        history.record({"kind": "steps", "number": number})
-        assert history.history_path().stat().st_size <= 4000
-    sizes = []
-    for number in range(200):
-        history.record({"kind": "decision", "number": number})
-        sizes.append(history.history_path().stat().st_size)
-    assert max(sizes) <= 4000
-    cuts = [after for before, after in itertools.pairwise(sizes) if after < before]
-    assert cuts
-    assert all(size <= 3000 for size in cuts)
+    for kind in ("steps", "decision"):
+        for number in range(200):
+            history.record({"kind": kind, "number": number})
+            assert history.history_path().stat().st_size <= 4000
     old = [json.loads(line)["number"] for line in history.lines_with('"kind":"steps"')]
     assert old == list(range(200 - len(old), 200))  # the newest of them, in their order
     assert 5 < len(old) < 20
     new = [entry["number"] for entry in history.last(300) if entry["kind"] == "decision"]
     assert new == list(range(200 - len(new), 200))
-    assert history.record({"long": "x" * 900}) is None
-    history.record({"longer": "x" * 1000})
-    assert "long" in history.last()[0]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -28,54 +26,13 @@ Make = Callable[..., Prediction]
 # --- a race on copies -------------------------------------------------------------------------------------------------
 
 
-class Counting(nn.Module):
-    """Counts its calls in a buffer, so that running the original instead of a copy would show."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 2)
-        self.dropout = nn.Dropout()
-        self.register_buffer("calls", torch.zeros(()))
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.calls += 1
-        return self.dropout(self.layer(x)) * random.random() * np.random.rand()  # noqa: NPY002
-
-
-def everything(model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
-    return (
-        {k: v.clone() for k, v in model.state_dict().items()},
-        [torch.tensor(p.grad is None) for p in model.parameters()],
-        torch.tensor(len(optimizer.state)),
-        torch.get_rng_state(),
-        torch.tensor(random.getstate()[1]),
-        torch.from_numpy(np.random.get_state()[1].astype(np.int64)),  # type: ignore[union-attr]  # noqa: NPY002
-    )
-
-
-@pytest.mark.parametrize("mode", ["train", "infer"])
-def test_a_race_leaves_the_model_and_all_generators_as_they_were(mode: str) -> None:
-    model = Counting()
-    optimizer = torch.optim.Adam(model.parameters())
-    before = everything(model, optimizer)
-    results = race(make_workload(model, (3, 4), mode=mode, optimizer=optimizer), ("cpu", "cpu:0"))
-    torch.testing.assert_close(everything(model, optimizer), before, rtol=0, atol=0)
-    assert set(results) == {"cpu", "cpu:0"}
-    assert all(0 < result.low <= result.step_seconds <= result.high for result in results.values())
-    assert model.training
-    with pytest.raises(RuntimeError):  # as the model does
-        race(make_workload(model, (3, 5)), ("cpu",))
-    torch.testing.assert_close(everything(model, optimizer), before, rtol=0, atol=0)
-
-
 def test_devices_are_timed_in_turns_until_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = itertools.count()  # every reading of the clock is one second after the one before
     monkeypatch.setattr(measured, "time", SimpleNamespace(perf_counter=readings.__next__))
-    workload = make_workload(nn.Linear(4, 2), (3, 4))
-    results = race(workload, ("cpu", "cpu:0"))
-    assert [result.step_seconds for result in results.values()] == [1, 1]
-    monkeypatch.setattr(measured, "LIMIT", 0.5)
-    assert [result.timed for result in race(workload, ("cpu", "cpu:0")).values()] == [1, 1]  # the least that counts
+    results = race(make_workload(nn.Linear(4, 2), (3, 4)), ("cpu", "cpu:0"))
+    assert [(time.step_seconds, time.timed) for time in results.values()] == [(1, 1)] * 2  # the least that counts
+    with pytest.raises(RuntimeError):  # as the model does
+        race(make_workload(nn.Linear(4, 2), (3, 5)), ("cpu",))
 
 
 def test_a_step_is_what_the_trace_differentiates() -> None:
@@ -167,26 +124,15 @@ def test_only_what_could_turn_out_otherwise_is_raced(
     for table, measure in ((table_of(cpu), "always"), (full, "always"), (clear, "unsure")):
         assert with_measured(table, workload, measure) is table
     assert raced == []
-    touching = make_prediction("cuda", 3.0, low=cpu.high)
-    assert with_measured(table_of(cpu, touching), workload, "unsure").predicted is not None
-    assert with_measured(clear, workload, "always").predicted is not None
-    assert [devices[:2] for devices in raced] == [("cpu", "cuda")] * 2
-
-
-def test_a_device_that_is_clearly_slower_is_not_raced(
-    table_of: TableOf, make_prediction: Make, workload: Workload, raced: list[tuple[str, ...]]
-) -> None:
-    devices = make_prediction("cpu", 1.0), make_prediction("cuda", 1.1), make_prediction("cuda:1", 9.0)
-    after = with_measured(table_of(*devices), workload, "unsure")
-    assert raced[-1][:-1] == ("cpu", "cuda")
-    assert (after.decide().device, after.costs["cuda:1"]) == ("cuda", table_of(*devices).costs["cuda:1"])
-    with_measured(table_of(*devices), workload, "always")
-    assert raced[-1][:-1] == ("cpu", "cuda", "cuda:1")
+    three = cpu, make_prediction("cuda", 3.0, low=cpu.high), make_prediction("cuda:1", 9.0)
+    after = with_measured(table_of(*three), workload, "unsure")
+    assert (after.decide().device, after.costs["cuda:1"]) == ("cuda", table_of(*three).costs["cuda:1"])
+    with_measured(table_of(*three), workload, "always")
     # What is paid once counts where the steps are few: then the slower step may be the better choice.
     once = make_prediction("cpu", 1.0), make_prediction("cuda", 0.1, one_time_seconds=9.0)
     with_measured(table_of(*once, repeats=10), workload, "unsure")
-    assert len(raced) == 3
-    assert with_measured(table_of(*once, repeats=1000), workload, "unsure").predicted is None
+    with_measured(table_of(*once, repeats=1000), workload, "unsure")
+    assert [devices[:-1] for devices in raced] == [("cpu", "cuda"), ("cpu", "cuda", "cuda:1"), ("cpu", "cuda")]
 
 
 def test_a_race_decides_says_so_and_is_remembered(
@@ -213,28 +159,21 @@ def in_place() -> nn.Module:
 
 def hooked() -> nn.Module:
     net = nn.Linear(4, 2)
-    net.register_forward_hook(lambda *_: None)
+    net.register_forward_hook(print)
     return net
 
 
-def raising(error: Exception) -> nn.Module:
-    class Raises(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            raise error
-
-    return Raises()
+class Raises(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory.\nSee the manual")
 
 
 @pytest.mark.parametrize(
     ("net", "said"),
     [
         (in_place(), "a copy would have to be compiled again"),
-        (hooked(), "copies of the model would call "),
-        (
-            raising(torch.OutOfMemoryError("CUDA out of memory.\nSee the manual")),
-            "OutOfMemoryError: CUDA out of memory.",
-        ),
-        (raising(ValueError("no such key")), "ValueError: no such key"),
+        (hooked(), "copies of the model would call print too"),
+        (Raises(), "OutOfMemoryError: CUDA out of memory."),
     ],
 )
 def test_what_cannot_be_raced_keeps_what_was_predicted(
@@ -243,4 +182,4 @@ def test_what_cannot_be_raced_keeps_what_was_predicted(
     table = table_of(make_prediction("cpu", 1.0), make_prediction("cpu:0", 1.1))
     after = with_measured(table, make_workload(net, (3, 4)), "always")
     assert (after.decide(), after.costs, after.predicted) == (table.decide(), table.costs, None)
-    assert after.notes[1].startswith(f"the real step was not timed: {said}")
+    assert after.notes[1] == f"the real step was not timed: {said}"

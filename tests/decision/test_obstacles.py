@@ -43,26 +43,27 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 @pytest.mark.usefixtures("calibrated")
-@pytest.mark.parametrize("what_if", [None, "T4", ["RTX 4090", "H100"]])
+@pytest.mark.parametrize("what_if", [None, ["RTX 4090", "H100"]])
 def test_no_gpu_is_advised_for_what_cannot_run_on_one(what_if: Any) -> None:
     explanation = placer.explain(quantized(), (65_536, 8), devices=None if what_if is None else "cpu", what_if=what_if)
     assert (list(explanation.devices), explanation.turn) == (["cpu"], None)
     assert all(row.device == "cpu" for row in explanation.advice)
     assert any(QUANTIZED in note for note in explanation.notes)
     assert QUANTIZED in explanation.to_text(width=1000, full=True)
-    assert any(QUANTIZED in note for note in explanation.to_dict()["notes"])
-    assert set(placer.explain(net().eval(), (65_536, 8)).devices) > {"cpu"}
+
+
+LACKING = "the CPU has no aten::avg_pool3d for float16 (layer '1'): use float32"
 
 
 @pytest.mark.usefixtures("calibrated")
 def test_a_fleet_ranks_no_machine_that_cannot_run_it() -> None:
-    found = placer.fleet(quantized(), (65_536, 8), machines=["T4", "H100", "amd-epyc-2-core"])
-    assert [row.machine for row in found.rows] == ["amd-epyc-2-core"]
-    assert found.notes == (f"cuda of Tesla T4, cuda of NVIDIA H100 80GB HBM3 left out: {QUANTIZED}",)
-    found = placer.fleet(half_pooling(), VOLUME, machines=["T4", "amd-epyc-2-core"])
-    assert [row.machine for row in found.rows] == ["Tesla T4"]
-    lacking = "the CPU has no aten::avg_pool3d for float16 (layer '1'): use float32"
-    assert found.notes == (f"cpu of amd-epyc-2-core left out: {lacking}",)
+    machines = ["T4", "amd-epyc-2-core"]
+    for model, batch, able, note in (
+        (quantized(), (65_536, 8), "amd-epyc-2-core", f"cuda of Tesla T4 left out: {QUANTIZED}"),
+        (half_pooling(), VOLUME, "Tesla T4", f"cpu of amd-epyc-2-core left out: {LACKING}"),
+    ):
+        fleet = placer.fleet(model, batch, machines=machines)
+        assert ([row.machine for row in fleet.rows], fleet.notes) == ([able], (note,))
     with pytest.raises(PlacerError, match=r"no machine could be priced: .*the CPU has no aten::avg_pool3d"):
         placer.fleet(half_pooling(), VOLUME, machines=["amd-epyc-2-core"])
 
@@ -71,10 +72,8 @@ def test_a_fleet_ranks_no_machine_that_cannot_run_it() -> None:
 def test_a_machine_whose_cpu_cannot_run_it_is_told_which_gpus_could() -> None:
     explanation = placer.explain(half_pooling(), VOLUME)
     assert all("@" in name for name in explanation.devices)
-    told = "cpu is left out: the CPU has no aten::avg_pool3d for float16 (layer '1'): use float32"
-    assert told in explanation.notes
-    assert told in explanation.decision.reason
-    assert told in explanation.to_text(width=1000, full=True)
+    assert f"cpu is left out: {LACKING}" in explanation.decision.reason
+    assert f"cpu is left out: {LACKING}" in explanation.to_text(width=1000, full=True)
     with pytest.raises(PlacerError, match="no device can run it; cpu is left out: the CPU has no aten::avg_pool3d"):
         placer.explain(half_pooling(), VOLUME, what_if=())
     with pytest.warns(placer.PlacerWarning, match="the CPU has no aten::avg_pool3d for float16"):
@@ -117,28 +116,24 @@ class Own(torch.optim.Optimizer):
         pass
 
 
-@pytest.mark.parametrize(
-    ("make", "lacking"),
-    [
-        (
-            lambda p: torch.optim.Adam(p, capturable=True),
-            {"cpu": "Adam has capturable=True", "mps": "Adam has capturable"},
-        ),
-        (lambda p: torch.optim.SGD(p, fused=True), {"xla": "SGD has fused=True"}),
-        (lambda p: torch.optim.Adam(p), {}),
-        (Own, {}),
-    ],
-)
-def test_an_optimizer_exists_where_torch_has_its_update(make: Callable[[Any], Any], lacking: dict[str, str]) -> None:
+def test_an_optimizer_exists_where_torch_has_its_update() -> None:
     model = net()
-    workload = make_workload(model, (4, 8), mode="train", optimizer=make(model.parameters()))
-    before = Obstacles([model], workload.optimizer)
-    both = [before] if isinstance(workload.optimizer, Own) else [before, Obstacles([model], None, [trace(workload)])]
-    for obstacles in both:
-        for device in ("cpu", "cuda", "cuda:1", "mps", "xla"):
-            why = obstacles.on(device)
-            assert (why or "").startswith(lacking.get(device, "")), device
-            assert (why is None) == (device not in lacking), device
+    devices = ("cpu", "cuda", "cuda:1", "mps", "xla")
+    for optimizer, flag, lacking in (
+        (torch.optim.Adam(model.parameters(), capturable=True), "Adam has capturable=True", {"cpu", "mps"}),
+        (torch.optim.SGD(model.parameters(), fused=True), "SGD has fused=True", {"xla"}),
+        (torch.optim.Adam(model.parameters()), "", set()),
+        (Own(model.parameters()), "", set()),
+    ):
+        both = [Obstacles([model], optimizer)]
+        if not isinstance(optimizer, Own):
+            both.append(
+                Obstacles([model], None, [trace(make_workload(model, (4, 8), mode="train", optimizer=optimizer))])
+            )
+        for obstacles in both:
+            reasons = {device: why for device in devices if (why := obstacles.on(device)) is not None}
+            assert reasons.keys() == lacking
+            assert all(why.startswith(flag) for why in reasons.values())
 
 
 # --- models that are bound to a device --------------------------------------------------------------------------------
@@ -161,6 +156,10 @@ class Cast(nn.Module):
         return x.to(torch.float64)
 
 
+def frozen(model: nn.Module) -> nn.Module:
+    return torch.jit.freeze(torch.jit.script(model.eval()))
+
+
 def traced(model: nn.Module, *shape: int) -> nn.Module:
     return torch.jit.trace(model.eval(), torch.ones(shape))
 
@@ -169,17 +168,12 @@ def exported(model: nn.Module) -> nn.Module:
     return torch.export.export(model.eval(), (torch.ones(2, 3),)).module()
 
 
-def optimized(model: nn.Module) -> nn.Module:
-    return torch.jit.optimize_for_inference(torch.jit.script(model.eval()))
-
-
 @pytest.mark.parametrize(
     ("make", "is_bound"),
     [
-        (lambda: optimized(nn.Conv2d(3, 4, 3)), True),  # its weights have the layout of MKL-DNN
-        (lambda: nn.Sequential(nn.ReLU(), torch.jit.freeze(torch.jit.script(nn.Linear(3, 2).eval()))), True),
+        (lambda: nn.Sequential(nn.ReLU(), frozen(nn.Linear(3, 2))), True),
+        (lambda: torch.jit.optimize_for_inference(frozen(nn.Conv2d(3, 4, 3))), True),  # in the layout of MKL-DNN
         (lambda: traced(nn.LSTM(3, 3), 2, 2, 3), True),  # it makes zeros for its first state
-        (lambda: traced(Literal(1.0, 2.0, 3.0), 2, 3), True),
         (lambda: traced(Literal(), 2, 3), False),
         (lambda: torch.jit.script(nn.LSTM(3, 3)), False),
         (lambda: exported(Literal(1.0, 2.0, 3.0)), True),
@@ -188,11 +182,9 @@ def optimized(model: nn.Module) -> nn.Module:
     ],
 )
 def test_a_graph_is_bound_where_it_names_a_device(make: Callable[[], nn.Module], is_bound: bool) -> None:
-    found = bound([make()])
-    assert (found is not None) == is_bound
-    if found is not None:
-        assert found.home == "cpu"
-        assert "move the model first" in found.why
+    only = bound([make()])
+    assert (only is not None) == is_bound
+    assert only is None or (only.home == "cpu" and "move the model first" in only.why)
 
 
 def test_the_device_that_a_graph_names_is_its_home() -> None:
@@ -213,7 +205,5 @@ def test_data_parallel_needs_its_weights_on_its_first_gpu() -> None:
     obstacles = Obstacles([model])
     assert [device for device in ("cpu", "cuda", "cuda:1") if obstacles.on(device) is None] == ["cuda:1"]
     assert "layer '0' (DataParallel) needs its weights on cuda:1" in str(obstacles.on("cpu"))
-    found = trace(make_workload(model, (4, 8), mode="train"))
-    assert "DataParallel shares a batch out to 2 GPUs; predicted is one with all of it" in found.notes
-    assert {call.layer for call in found.calls} >= {"0.module.0", "1"}
-    assert model[0].device_ids == [1, 0]
+    step = trace(make_workload(model, (4, 8), mode="train"))
+    assert "DataParallel shares a batch out to 2 GPUs; predicted is one with all of it" in step.notes

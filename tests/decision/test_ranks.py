@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +19,11 @@ from placer.profile.profile import Profile
 from placer.workload import check_devices_here, make_workload
 
 
-def faster_with(found: Profile, threads: int) -> Profile:
+def faster_with(calibration: Profile, threads: int) -> Profile:
     """One in which the CPU is ten times as fast with that many threads."""
-    fit = found.fit("cpu")
-    fast = dataclasses.replace(
-        fit, threads=threads, rates={k: v * 10 for k, v in fit.rates.items()} | {"dispatch_seconds": 1e-7}
-    )
-    return dataclasses.replace(found, fits=(dataclasses.replace(fit, threads=1), fast))
+    fit = calibration.fit("cpu")
+    rates = {name: 10 * value for name, value in fit.rates.items()} | {"dispatch_seconds": 1e-7}
+    return replace(calibration, fits=(replace(fit, threads=1), replace(fit, threads=threads, rates=rates)))
 
 
 def started(folder: str, threads: int) -> str:
@@ -37,11 +34,11 @@ def started(folder: str, threads: int) -> str:
     torch.set_num_threads(threads)
     profile_of_rank = f"{folder}/{os.environ['RANK']}.json"
     tuned = placer.Options(threads="tune")
-    found = placer.choose(nn.Linear(300, 300), (64, 300), devices="cpu", options=tuned, profile=profile_of_rank)
+    placement = placer.choose(nn.Linear(300, 300), (64, 300), devices="cpu", options=tuned, profile=profile_of_rank)
     torch.distributed.init_process_group("gloo")
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
-    return f"{found.device} {found.threads}"
+    return f"{placement.device} {placement.threads}"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -65,43 +62,37 @@ def test_ranks_started_by_torchrun_agree_before_there_is_a_group(handmade_profil
     assert set(answers.values()) in ({"cpu 5"}, {"cpu 6"})
 
 
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> torch.distributed.Store:
-    """A run of two processes, of which this is one."""
-    shared = torch.distributed.HashStore()
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr(ranks, "_store", lambda: shared)
-    return shared
-
-
 def decision(device: str) -> Decision:
     return Decision(device, 2, 0.9, f"{device}: because")
 
 
-@pytest.mark.usefixtures("store")
-def test_ranks_agree_on_the_kind_and_keep_their_own_accelerator() -> None:
-    work = make_workload(nn.Linear(2, 2), (1, 2))
-    assert ranks.agreed(decision("cuda"), ("cpu", "cuda"), work).device == "cuda"
-    second = ranks.agreed(decision("cpu"), ("cpu", "cuda:1"), work)
-    assert (second.device, second.confidence) == ("cuda:1", None)
-    assert second.reason == "cuda:1: as the first rank chose for all (here: cpu: because)"
-    other = make_workload(nn.Linear(2, 3), (1, 2))
-    assert ranks.agreed(decision("cpu"), ("cpu", "cuda:1"), other).device == "cpu"  # another model, another question
-    more = replace(decision("cpu"), threads=5)
-    assert ranks.agreed(more, ("cpu",), other) is more
-    tuned = ranks.agreed(more, ("cpu",), other, tuned=True)  # where threads were tuned, they are the first rank's too
-    assert (tuned.device, tuned.threads, tuned.confidence) == ("cpu", 2, 0.9)
-    assert ranks.agreed(decision("mps"), ("mps",), other) == decision("mps")  # nothing of that kind here
+def test_ranks_agree_on_the_kind_and_keep_their_own_accelerator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the store of their group; one that is gone is no error."""
+    work, other = (make_workload(nn.Linear(2, units), (1, 2)) for units in (2, 3))
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        assert not ranks.distributed()  # a group of one
+        monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+        assert ranks.agreed(decision("cuda"), ("cpu", "cuda"), work).device == "cuda"
+        second = ranks.agreed(decision("cpu"), ("cpu", "cuda:1"), work)
+        assert (second.device, second.confidence) == ("cuda:1", None)
+        assert second.reason == "cuda:1: as the first rank chose for all (here: cpu: because)"
+        assert ranks.agreed(decision("cpu"), ("cpu", "cuda:1"), other).device == "cpu"  # another model
+        more = replace(decision("cpu"), threads=5)
+        assert ranks.agreed(more, ("cpu",), other) is more
+        tuned = ranks.agreed(more, ("cpu",), other, tuned=True)  # where threads were tuned, they are the first rank's
+        assert (tuned.device, tuned.threads, tuned.confidence) == ("cpu", 2, 0.9)
+        assert ranks.agreed(decision("mps"), ("mps",), other) == decision("mps")  # nothing of that kind here
 
+        def gone() -> None:
+            raise torch.distributed.DistNetworkError("connection reset")
 
-@pytest.mark.usefixtures("store")
-def test_a_store_that_is_gone_is_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> None:
-        raise torch.distributed.DistNetworkError("connection reset")
-
-    monkeypatch.setattr(ranks, "_store", broken)
-    own = decision("cpu")
-    assert ranks.agreed(own, ("cpu",), make_workload(nn.Linear(2, 2), (1, 2))) is own
+        monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", gone)
+        assert ranks.agreed(more, ("cpu",), work) is more
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_a_rank_drives_its_own_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,44 +103,19 @@ def test_a_rank_drives_its_own_accelerator(monkeypatch: pytest.MonkeyPatch) -> N
         ("4", "3", "cuda:1"),
         ("2", "", None),
         ("1", "1", None),
-        ("", "1", None),
     ):
         monkeypatch.setenv("WORLD_SIZE", world)
         monkeypatch.setenv("LOCAL_RANK", local)
         assert check_devices_here(None, ranks.own_accelerator()) == (expected and ("cpu", expected))
-    monkeypatch.setattr(machine, "accelerators", lambda: ())
-    assert check_devices_here(None, ranks.own_accelerator()) is None
 
 
-def test_the_store_is_that_of_the_group_or_of_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    work, own = make_workload(nn.Linear(2, 2), (1, 2)), decision("cpu")
-    ranks._launchers_store.cache_clear()
-    assert ranks.agreed(own, ("cpu",), work) is own  # a process of its own asks nobody
+def test_a_run_without_a_store_keeps_its_own_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    work, alone = make_workload(nn.Linear(2, 2), (1, 2)), decision("cpu")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert ranks._store() is None
-    assert ranks.agreed(own, ("cpu",), work) is own
-    launcher = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    for name, value in (
-        ("TORCHELASTIC_USE_AGENT_STORE", "True"),
-        ("MASTER_ADDR", "localhost"),
-        ("MASTER_PORT", str(launcher.port)),
-        ("TORCHELASTIC_RESTART_COUNT", "3"),
-    ):
+    for name, value in {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": "here", "MASTER_PORT": "none"}.items():
+        ranks._launchers_store.cache_clear()
+        assert ranks.agreed(alone, ("cpu", "cuda"), work) is alone
         monkeypatch.setenv(name, value)
     ranks._launchers_store.cache_clear()
-    assert ranks.agreed(own, ("cpu", "cuda"), work).device == "cpu"
-    assert launcher.get("placer/attempt_3/placer/torch.nn.modules.linear.Linear/6/train") == b"cpu 2"
-    assert ranks._store() is ranks._store()  # reached once
-    monkeypatch.setenv("MASTER_PORT", "no port")
+    assert ranks.agreed(alone, ("cpu", "cuda"), work) is alone
     ranks._launchers_store.cache_clear()
-    assert ranks._store() is None
-    ranks._launchers_store.cache_clear()
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
-    try:
-        assert ranks._store() is torch.distributed.distributed_c10d._get_default_store()
-        assert not ranks.distributed()  # a group of one
-        monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-        assert ranks.distributed()
-    finally:
-        torch.distributed.destroy_process_group()

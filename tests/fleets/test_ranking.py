@@ -65,63 +65,29 @@ COOL = row("cool", 0.030, price=9.0, watts=50.0)
 BARE = row("bare", 0.001)
 
 
+LATE = row("late", 0.060, price=0.1, bounded_by="transfer")
+
+
 @pytest.mark.parametrize(
     ("rows", "objective", "target", "verdicts"),
     [
-        (
-            (BARE, row("dear", 0.010, price=10.0), row("cheap", 0.0117, price=1.0)),
-            "cost",
-            None,
-            {"cheap": "cheapest", "dear": "17% faster for 8.5× the money", "bare": "11.7× as fast"},
-        ),
-        ((BARE,), "cost", None, {"bare": "no price is known"}),
-        ((BARE,), "energy", None, {"bare": "no power is known"}),
-        (
-            (FAST, COOL),
-            "energy",
-            None,
-            {"cool": "least energy", "fast": "3.0× as fast and 85% less money for 2.7× the energy"},
-        ),
-        (
-            (FAST, COOL),
-            "energy",
-            0.050,
-            {
-                "cool": "least energy that reaches the target",
-                "fast": "3.0× as fast and 85% less money for 2.7× the energy",
-            },
-        ),
-        (
-            (row("small", 0.001, fits=False), FAST),
-            "time",
-            None,
-            {"fast": "fastest", "small": "does not fit: needs 3.00 MB of 2.00 MB"},
-        ),
-        (
-            (
-                FAST,
-                row("late", 0.060, price=0.1, bounded_by="transfer"),
-                row("cheap", 0.040, price=0.5),
-                row("later", 0.090, bounded_by="memory"),
-            ),
-            "time",
-            0.050,
-            {
-                "cheap": "cheapest that reaches the target",
-                "fast": "4.0× as fast for 2.0× the money",
-                "late": "1.20× the target, bounded by copies",
-                "later": "1.80× the target, bounded by memory",
-            },
-        ),
-        ((row("b", 0.040), BARE), "time", 0.050, {"bare": "reaches the target", "b": "40.0× the time"}),
+        ((BARE,), "cost", None, ["no price is known"]),
+        ((BARE,), "energy", None, ["no power is known"]),
+        ((row("dear", 0.010, price=10.0), row("cheap", 0.0117, price=1.0)), "cost", None,
+         ["cheapest", "17% faster for 8.5× the money"]),
+        ((FAST, COOL), "energy", 0.050,
+         ["least energy that reaches the target", "3.0× as fast and 85% less money for 2.7× the energy"]),
+        ((row("small", 0.001, fits=False), FAST), "time", None, ["fastest", "does not fit: needs 3.00 MB of 2.00 MB"]),
+        ((LATE, row("cheap", 0.040, price=0.5)), "time", 0.050,
+         ["cheapest that reaches the target", "1.20× the target, bounded by copies"]),
+        ((row("b", 0.040), BARE), "time", 0.050, ["reaches the target", "40.0× the time"]),
     ],
-)
+)  # fmt: skip
 def test_the_order_and_what_is_said_of_each(
-    rows: tuple[FleetRow, ...], objective: str, target: float | None, verdicts: dict[str, str]
+    rows: tuple[FleetRow, ...], objective: str, target: float | None, verdicts: list[str]
 ) -> None:
-    names, found = order(*rows, objective=objective, target=target)
-    assert {name: found[name].verdict for name in names} == verdicts
-    assert names == list(verdicts)
+    names, ranked = order(*rows, objective=objective, target=target)
+    assert [ranked[name].verdict for name in names] == verdicts
 
 
 @pytest.mark.parametrize("objective", ["time", "cost", "energy"])
