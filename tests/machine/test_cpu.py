@@ -7,18 +7,9 @@ from pathlib import Path
 
 import joblib
 import pytest
-import torch
 
 from placer import machine
 from placer.machine import cpu
-
-
-def test_a_cpu_is_known_by_more_than_its_name() -> None:
-    found = machine.fingerprint()
-    assert found["cpu_instructions"] == torch.backends.cpu.get_cpu_capability()
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    models = {line.split(":")[1].strip() for line in lines if line.startswith("model\t")}
-    assert all(f"model {number}" in found["cpu_version"] for number in models)
 
 
 @pytest.mark.parametrize("most", [None, "1", "100"])

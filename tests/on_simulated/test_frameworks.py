@@ -10,7 +10,6 @@ import pytest
 import torch
 from simulated.device import SimulatedDevice
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from placer import profile
 
@@ -32,30 +31,6 @@ class Wide(nn.Sequential):
 
 def rows(number: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(number, 64), torch.randn(number, 2)
-
-
-def test_lightning_is_told_the_accelerator(device: SimulatedDevice) -> None:
-    lightning = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
-    from placer.integrations.lightning import trainer_args
-
-    class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
-        def __init__(self, units: int) -> None:
-            super().__init__()
-            self.net = Wide(units)
-
-        def training_step(self, batch: Any, index: int) -> torch.Tensor:
-            return nn.functional.mse_loss(self.net(batch[0]), batch[1])
-
-        def configure_optimizers(self) -> Any:
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
-    wide, narrow = (Module(units) for units in (1024, 2))
-    large, small = (DataLoader(TensorDataset(*rows(number)), batch_size=number) for number in (2048, 1))
-    assert trainer_args(wide, large) == {"accelerator": "sim", "devices": [0]}
-    short = trainer_args(narrow, small, max_epochs=1)  # starting the accelerator takes longer
-    assert short == {"max_epochs": 1, "accelerator": "cpu", "devices": 1}
-    assert trainer_args(wide, large, accelerator="cpu") == {"accelerator": "cpu"}
-    assert next(wide.parameters()).device.type == "cpu"
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from placer import machine
 from placer.errors import PlacerError, PlacerWarning
 from placer.placement import moving
 from placer.placement.moving import (
-    BeforeMove,
     Refused,
     immovable,
     move,
@@ -286,22 +285,6 @@ def test_what_has_no_memory_is_left_where_it_is(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(PlacerError, match="not moved"):
         relocate_or_stay(workload, None, "cuda", allowed=None)
     assert {p.device for p in model[0].parameters()} == {torch.device("cpu")}
-
-
-def test_what_was_assigned_since_is_taken_back() -> None:
-    """A buffer that a failed move replaced, a gradient that it dropped, and state of the optimizer."""
-    model = nn.BatchNorm1d(2)
-    optimizer = torch.optim.Adam(model.parameters())
-    model.weight.grad = gradient = torch.ones(2)
-    optimizer.step()
-    mean, state = model.running_mean, dict(optimizer.state[model.weight])
-    before = BeforeMove([model], [optimizer])
-    model.running_mean, model.weight.grad, model.bias.grad = torch.zeros(2, device="meta"), None, torch.ones(2)
-    optimizer.state[model.weight]["exp_avg"] = torch.zeros(2, device="meta")
-    before.restore()
-    assert model.running_mean is mean
-    assert (model.weight.grad is gradient, model.bias.grad) == (True, None)
-    assert all(optimizer.state[model.weight][name] is value for name, value in state.items())
 
 
 # --- what cannot go everywhere works, or falls back with one warning, and stays where it is ---------------------------

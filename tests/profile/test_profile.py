@@ -408,12 +408,6 @@ def test_showing_and_hiding_devices_is_not_staleness() -> None:
     assert profiles.stale_fields(profile, {**THEN, "accelerators": newer}) == ("driver of cuda: 550.1 -> 560",)
 
 
-def test_a_fingerprint_without_facts_is_stale_not_an_error() -> None:
-    found = profiles.stale_fields(make_profile(fingerprint={}), THEN)
-    assert "torch: unknown -> 2.11.0" in found
-    assert "accelerator cuda: none -> Test GPU" in found
-
-
 # --- devices that cannot be used ------------------------------------------------------------------
 
 
