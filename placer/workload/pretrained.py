@@ -164,10 +164,6 @@ def _example(model: Any, train: bool, shape: tuple[int, ...] | None, dtype: torc
         inputs[name] = _tokens(config, shape, dtype or torch.int64)
         if "attention_mask" in taken:  # as tokenizers give it
             inputs["attention_mask"] = torch.ones(shape, dtype=torch.int64)
-        pictures = getattr(config, "vision_config", None)
-        if pictures is not None and "pixel_values" in taken:  # pairs of a text and an image
-            size = (shape[0], *(_usual_shape("pixel_values", pictures) or ())[1:])
-            inputs["pixel_values"] = torch.empty(size, dtype=model.dtype, device="meta")
     else:
         inputs[name] = torch.empty(shape, dtype=dtype or model.dtype, device="meta")
     texts = (shape[0], shape[1] if name == "input_ids" else _length(config, "max_target_positions"))
@@ -185,9 +181,7 @@ def _usual_shape(name: str, config: Any) -> tuple[int, ...] | None:
     if name == "pixel_values":
         size = getattr(config, "image_size", None) or 224
         height, width = (size, size) if isinstance(size, int) else tuple(size)
-        frames = getattr(config, "num_frames", None)
-        channels = getattr(config, "num_channels", None) or 3
-        return (IMAGES, channels, height, width) if frames is None else (ROWS, frames, channels, height, width)
+        return IMAGES, getattr(config, "num_channels", None) or 3, height, width
     bins = getattr(config, "num_mel_bins", None)
     if name == "input_features" and bins and getattr(config, "max_source_positions", None):
         return ROWS, bins, 2 * config.max_source_positions  # Whisper's first convolutions halve the frames

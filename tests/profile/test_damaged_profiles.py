@@ -22,7 +22,7 @@ from placer.errors import ProfileError
 from placer.pricing import CostModel
 from placer.pricing.networks import cpu_edition
 from placer.profile.profile import Profile
-from placer.profile.schema import MOST_OFFSET, decode, encode
+from placer.profile.schema import decode, encode
 
 
 def change(*place: str | int, value: Any) -> Callable[[bytes], bytes]:
@@ -49,28 +49,16 @@ RATES = ("fits", 0, "rates")
 FAMILY = ("fits", 0, "families", "matmul")
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda _: b"",
-    "zeros": lambda c: bytes(len(c)),
     "cut short": lambda c: c[: len(c) // 2],
     "not UTF-8": lambda c: c.replace(b"cpu", b"\xff\xfe\xfd", 1),
-    "no JSON": lambda _: b"PK\x03\x04",
     "another document": lambda _: b'{"a": 1}',
-    "wrong type": change("fits", value=3),
     "NaN": lambda c: c.replace(b'"seconds":10.0', b'"seconds":NaN'),
-    "negative": change("seconds", value=-1),
-    "a negative rate": change(*RATES, "flops/float32", value=-1),
-    "negative framework time": change("fits", 0, "framework", value={"step": -1.0}),
-    "a negative interval": change("fits", 0, "interval", value={"base": -1.0}),
     "no rate": change("fits", 0, "rates", value={}),
     "a rate of zero": change(*RATES, "bytes_per_second", value=0),
     "a huge rate": change(*RATES, "flops/float32", value=10**400),
     "a step of ages": change("fits", 0, "framework", value={"step": 1e300, "forward_op": 1e300, "python_call": 1e300}),
     "a boundless interval": change("fits", 0, "interval", value={"base": 1e300}),
     "a rate that is too small": change(*RATES, "flops/float32", value=5e-324),
-    "accelerators that are none": change("fingerprint", "accelerators", value=[3]),
-    "an accelerator without a device": change("fingerprint", "accelerators", value=[{"name": "Test GPU"}]),
-    "memory in words": change("fingerprint", "memory_bytes", value="much"),
-    "an op in endless kernels": change("fits", 0, "framework", value={"kernels/aten::mm": 1e12}),
-    "an endless offset": change(*FAMILY, "offsets", value={"aten::addmm": 1.1 * MOST_OFFSET}),
     "other networks": change("fits", 0, "edition", value=1),
     "no networks": change("fits", 0, "edition", value=0),
     "too few numbers": change(*FAMILY, "numbers", value=[0.5]),
