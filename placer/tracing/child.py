@@ -19,6 +19,7 @@ import select
 import signal
 import struct
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import tee
@@ -33,7 +34,7 @@ from placer.errors import TraceError, first_line
 from placer.tracing.isolation import numpy_random
 
 if hasattr(os, "fork"):  # not on Windows
-    from placer.tracing.unshared import hold, let_go, let_nobody_watch, own_files, own_memory
+    from placer.tracing.unshared import kept_by_threads, let_nobody_watch, own_files, own_memory
 
 T = TypeVar("T")
 
@@ -83,38 +84,8 @@ def call(function: Callable[[], T], *, limit_seconds: float = LIMIT_SECONDS, beg
     if not hasattr(os, "fork"):
         raise NoChild
     deadline = (time.monotonic() if began is None else began) + limit_seconds
-    kind, value = _asked(function, deadline, limit_seconds)
-    if kind == "no child":
-        raise NoChild
-    if kind == "result":
-        result: T = value
-        return result
-    raise value
-
-
-# --- the parent -------------------------------------------------------------------------------------------------------
-
-
-def _asked(function: Callable[[], object], deadline: float, limit_seconds: float) -> tuple[str, Any]:
-    """What a child answers."""
-    state = random.getstate()  # Python seeds its generator anew in every child
     most_bytes = int(_MEMORY_SHARE * machine.memory("cpu")[0])
-    reading, writing = os.pipe()
-    held = hold()
-    try:
-        with _numpy_at_rest():
-            unnoticed = _FORK_ALONE is not None and _autograd_has_threads()
-            pid = _forked_unnoticed() if unnoticed else os.fork()
-        if pid == 0:
-            _in_child(function, writing, state, limit_seconds, most_bytes)
-    except OSError as error:  # no further process is allowed
-        os.close(reading)
-        os.close(writing)
-        raise NoChild from error
-    finally:
-        let_go(held)
-    _lead_a_group(pid)
-    os.close(writing)
+    pid, reading = _forked(function, limit_seconds, most_bytes)
     try:
         answer = _received(reading, pid, deadline, most_bytes)
         if answer is None and time.monotonic() >= deadline:
@@ -124,7 +95,35 @@ def _asked(function: Callable[[], object], deadline: float, limit_seconds: float
         status = _buried(pid)
     if answer is None:
         raise Ended(f"the step ends the process that it runs in{_how(status)}, here one that only traces it")
-    return answer
+    succeeded, value = answer
+    if not succeeded:
+        raise value
+    result: T = value
+    return result
+
+
+# --- the parent -------------------------------------------------------------------------------------------------------
+
+
+def _forked(function: Callable[[], object], limit_seconds: float, most_bytes: int) -> tuple[int, int]:
+    """The number of a child that calls ``function``, and the end of a pipe from it. Raises NoChild."""
+    state = random.getstate()  # Python seeds its generator anew in every child
+    reading, writing = os.pipe()
+    held = kept_by_threads()
+    try:
+        with _numpy_at_rest():
+            unnoticed = _FORK_ALONE is not None and _autograd_has_threads()
+            pid = _forked_unnoticed() if unnoticed else os.fork()
+        if pid == 0:
+            _in_child(function, writing, state, limit_seconds, most_bytes)
+    except OSError as error:  # no further process is allowed
+        os.close(reading)
+        raise NoChild from error
+    finally:
+        os.close(writing)
+        held.clear()
+    _lead_a_group(pid)
+    return pid, reading
 
 
 def _autograd_has_threads() -> bool:
@@ -166,8 +165,8 @@ def _numpy_at_rest() -> Iterator[None]:
         yield
 
 
-def _received(reading: int, pid: int, deadline: float, most_bytes: int) -> tuple[str, Any] | None:
-    """What the child sent; None where it ended, or took too long, before it had sent all of it.
+def _received(reading: int, pid: int, deadline: float, most_bytes: int) -> tuple[bool, Any] | None:
+    """Whether the function succeeded, and its result or error; None where the child ended, or took too long, before.
 
     Raises TraceError where it takes more memory than ``most_bytes``.
     """
@@ -198,7 +197,7 @@ def _received(reading: int, pid: int, deadline: float, most_bytes: int) -> tuple
         data += part
         if len(data) >= _HEADER.size:
             wanted = _HEADER.size + _HEADER.unpack_from(data)[0]
-    answer: tuple[str, Any] = pickle.loads(memoryview(data)[_HEADER.size :])  # noqa: S301 - from this process's own child
+    answer: tuple[bool, Any] = pickle.loads(memoryview(data)[_HEADER.size :])  # noqa: S301 - from this process's own child
     return answer
 
 
@@ -323,22 +322,22 @@ def _limit_memory(most_bytes: int) -> None:
         return
 
 
-def _answer(function: Callable[[], object]) -> tuple[str, Any]:
+def _answer(function: Callable[[], object]) -> tuple[bool, Any]:
     try:
-        return "result", function()
+        return True, function()
     except BaseException as error:  # noqa: BLE001 - the boundary to the user's code, SystemExit included
         if not _autograd_works():
-            return "no child", None
+            return False, NoChild()
         cause = error.__cause__ if isinstance(error, TraceError) and error.__cause__ is not None else error
         if _asks_the_parent(cause):
-            return "error", TraceError(
+            return False, TraceError(
                 f"the step takes something from a worker process, a pipe or a socket ({type(cause).__name__}: "
                 f"{first_line(cause)}), which the process that traces it does not have; take that before the step, and "
                 "give it to the step as an argument, such as its batch"
             )
         if isinstance(error, TraceError):
-            return "error", type(error)(str(error))
-        return "error", TraceError(f"tracing the step failed with {type(error).__name__}: {first_line(error)}")
+            return False, type(error)(str(error))
+        return False, TraceError(f"tracing the step failed with {type(error).__name__}: {first_line(error)}")
 
 
 def _autograd_works() -> bool:
@@ -351,35 +350,20 @@ def _autograd_works() -> bool:
 
 
 def _asks_the_parent(error: BaseException) -> bool:
-    """Whether an error comes of what the child cannot have: a pipe or socket that leads nowhere here, and processes
-    that are not its own, with which ``multiprocessing`` refuses to deal."""
-    chain: list[BaseException] = []
-    following: BaseException | None = error
-    while following is not None and following not in chain:
-        chain.append(following)
-        following = following.__cause__ or following.__context__
-    return any(
-        isinstance(link, EOFError)
-        or getattr(link, "errno", None) == errno.ENOTSOCK
-        or _raised_in(link).partition(".")[0] == "multiprocessing"
-        for link in chain
-    )
+    """Whether an error comes of a pipe or socket that leads nowhere here, or of ``multiprocessing``, which deals with
+    no process that is not the child's own."""
+    if isinstance(error, EOFError) or getattr(error, "errno", None) == errno.ENOTSOCK:
+        return True
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_globals.get("__name__", "").startswith("multiprocessing.") for frame, _ in frames)
 
 
-def _raised_in(error: BaseException) -> str:
-    """The module that raised an error."""
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return "" if traceback is None else str(traceback.tb_frame.f_globals.get("__name__"))
-
-
-def _send(writing: int, answer: tuple[str, Any]) -> None:
+def _send(writing: int, answer: tuple[bool, Any]) -> None:
     try:
         data = pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # noqa: BLE001 - whatever a step puts into its trace
         failed = TraceError(f"the trace of the step cannot be sent: {type(error).__name__}: {first_line(error)}")
-        data = pickle.dumps(("error", failed))
+        data = pickle.dumps((False, failed))
     left = memoryview(_HEADER.pack(len(data)) + data)
     while left:
         left = left[os.write(writing, left) :]

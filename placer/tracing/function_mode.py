@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import threading
 import types as python_types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -48,73 +47,19 @@ _FLOAT32 = frozenset({
 
 #: What runs in float32 on one kind of device alone (ATen/autocast_mode.cpp).
 _FLOAT32_ON = {
-    "cpu": frozenset(
-        {
-            "fft_fft",
-            "fft_ifft",
-            "fft_fft2",
-            "fft_ifft2",
-            "fft_fftn",
-            "fft_ifftn",
-            "fft_rfft",
-            "fft_irfft",
-            "fft_rfft2",
-            "fft_irfft2",
-            "fft_rfftn",
-            "fft_irfftn",
-            "fft_hfft",
-            "fft_ihfft",
-            "stft",
-            "view_as_complex",
-            "polar",
-            "linalg_cholesky",
-            "linalg_cond",
-            "linalg_eig",
-            "linalg_eigh",
-            "linalg_eigvals",
-            "linalg_eigvalsh",
-            "linalg_householder_product",
-            "linalg_inv",
-            "linalg_lstsq",
-            "linalg_matrix_rank",
-            "linalg_qr",
-            "linalg_solve",
-            "linalg_svd",
-            "linalg_svdvals",
-            "linalg_tensorinv",
-            "linalg_tensorsolve",
-            "cholesky",
-            "cholesky_inverse",
-            "cholesky_solve",
-            "geqrf",
-            "inverse",
-            "lu_solve",
-            "orgqr",
-            "ormqr",
-            "pinverse",
-            "qr",
-            "svd",
-            "trace",
-            "triangular_solve",
-            "quantile",
-            "nanquantile",
-            "avg_pool3d",
-            "max_pool3d",
-            "adaptive_avg_pool3d",
-            "adaptive_max_pool3d",
-            "fractional_max_pool2d",
-            "fractional_max_pool3d",
-            "max_unpool2d",
-            "max_unpool3d",
-            "reflection_pad1d",
-            "reflection_pad2d",
-            "replication_pad1d",
-            "replication_pad2d",
-            "replication_pad3d",
-        }
-    ),
+    "cpu": frozenset({
+        "fft_fft", "fft_ifft", "fft_fft2", "fft_ifft2", "fft_fftn", "fft_ifftn", "fft_rfft", "fft_irfft", "fft_rfft2",
+        "fft_irfft2", "fft_rfftn", "fft_irfftn", "fft_hfft", "fft_ihfft", "stft", "view_as_complex", "polar",
+        "linalg_cholesky", "linalg_cond", "linalg_eig", "linalg_eigh", "linalg_eigvals", "linalg_eigvalsh",
+        "linalg_householder_product", "linalg_inv", "linalg_lstsq", "linalg_matrix_rank", "linalg_qr", "linalg_solve",
+        "linalg_svd", "linalg_svdvals", "linalg_tensorinv", "linalg_tensorsolve", "cholesky", "cholesky_inverse",
+        "cholesky_solve", "geqrf", "inverse", "lu_solve", "orgqr", "ormqr", "pinverse", "qr", "svd", "trace",
+        "triangular_solve", "quantile", "nanquantile", "avg_pool3d", "max_pool3d", "adaptive_avg_pool3d",
+        "adaptive_max_pool3d", "fractional_max_pool2d", "fractional_max_pool3d", "max_unpool2d", "max_unpool3d",
+        "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d", "replication_pad3d",
+    }),
     "cuda": frozenset({"rms_norm"}),
-}
+}  # fmt: skip
 
 
 #: A device that no tensor of a trace is on, so that torch's own state of its autocast has no effect but to be read.
@@ -186,7 +131,6 @@ class Autocast:
         make: Any = autocast.__init__
         enter: Any = autocast.__enter__
         forget = torch.clear_autocast_cache
-        thread = threading.get_ident()
 
         def made(
             region: Any,
@@ -195,18 +139,15 @@ class Autocast:
             enabled: bool = True,
             cache_enabled: bool | None = None,
         ) -> None:
-            if threading.get_ident() != thread:
-                make(region, device_type, dtype, enabled, cache_enabled)
-                return
             # Named after a tensor's device, it is for the one that the step is traced for. No device is asked whether
             # it is there, which may create a context.
             make(region, self.device if device_type == "meta" else device_type, dtype, False, cache_enabled)
             region._enabled = enabled
             # Checkpointing runs forward again as it was: in the state that it has noted of two devices.
-            region.placer_again = sys._getframe(1).f_globals is vars(checkpoint)
+            region.placer_again = sys._getframe(2).f_globals is vars(checkpoint)
 
         def entered(region: Any) -> Any:
-            if threading.get_ident() != thread or getattr(region, "placer_again", False):
+            if getattr(region, "placer_again", False):
                 return enter(region)
             device = region.device
             if device in ("cpu", self.kind.name):
@@ -219,16 +160,13 @@ class Autocast:
             return result
 
         def forgotten() -> None:
-            if threading.get_ident() == thread:
-                self._weights.clear()
+            self._weights.clear()
             forget()
 
         infer: Any = checkpoint._infer_device_type
 
         def inferred(*tensors: Any) -> str:
-            device: str = infer(*tensors)  # which a step calls
-            if threading.get_ident() != thread:
-                return device
+            infer(*tensors)  # which a step calls
             self.checkpoints = True
             return self.device
 

@@ -15,7 +15,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
 from placer.tracing.python_calls import Uncounted
 
@@ -96,33 +97,16 @@ def without_compiler() -> None:
                 vars(torch)["_dynamo"] = sys.modules[name]
 
 
-def _is_true(size: object) -> bool:
-    return bool(size)
-
-
 #: What the kernels of torch 2.9 to 2.13 ask of a size, and the answers of one that is no symbol.
 SIZES_ARE_NUMBERS: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(
-        (
-            "definitely_true",
-            "expect_true",
-            "guard_or_false",
-            "guard_or_true",
-            "guard_size_oblivious",
-            "statically_known_true",
-        ),
-        _is_true,
-    ),
-    **dict.fromkeys(("has_guarding_hint", "has_hint"), lambda size: True),
-    "guard_int": lambda size: size,
-    "guarding_hint_or_throw": lambda size: size,
-    "size_hint": lambda size, fallback=None: size,
+    "definitely_true": bool, "expect_true": bool, "guard_or_false": bool, "guard_or_true": bool,
+    "guard_size_oblivious": bool, "statically_known_true": bool,
+    "guard_int": int, "guarding_hint_or_throw": int, "size_hint": lambda size, fallback=None: size,
+    "has_guarding_hint": lambda size: True, "has_hint": lambda size: True, "is_nested_int": lambda size: False,
     "free_unbacked_symbols": lambda sizes: set(),
-    "is_nested_int": lambda size: False,
-    "sym_and": lambda *conditions: all(conditions),
-    "sym_or": lambda *conditions: any(conditions),
+    "sym_and": lambda *conditions: all(conditions), "sym_or": lambda *conditions: any(conditions),
     "sym_eq": lambda a, b: tuple(a) == tuple(b) if isinstance(a, (tuple, list)) else a == b,
-}
+}  # fmt: skip
 
 
 class _NoSymbol:
@@ -150,35 +134,25 @@ class _Light(types.ModuleType):
         return getattr(importlib.import_module(self.__name__), name)
 
 
-@contextlib.contextmanager
-def in_every_thread(*modes: Any) -> Iterator[None]:
-    """Enter ``modes`` in every thread that the body starts, too, and in those that such a thread starts.
+def follow_threads() -> None:
+    """In a child: threads that the step starts run in the modes of the thread that starts them.
 
     A pool's work is done at once, in the thread that submits it: the pool's own threads may not exist here.
     """
-    of_the_body = {threading.get_ident()}
     start, run = threading.Thread.start, threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
-    submit_elsewhere = ThreadPoolExecutor.submit
-    started: set[threading.Thread] = set()
+    modes_of: dict[threading.Thread, list[Any]] = {}
 
-    def begin(thread: threading.Thread) -> None:
-        if threading.get_ident() in of_the_body:
-            started.add(thread)
+    def start_in_modes(thread: threading.Thread) -> None:
+        modes_of[thread] = [*_get_current_dispatch_mode_stack(), *_get_current_function_mode_stack()]
         start(thread)
 
     def run_in_modes(thread: threading.Thread) -> None:
-        if thread not in started:
-            run(thread)
-            return
-        of_the_body.add(threading.get_ident())
         with contextlib.ExitStack() as stack:
-            for mode in modes:
+            for mode in modes_of[thread]:
                 stack.enter_context(mode)
             run(thread)
 
     def submit(pool: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        if threading.get_ident() not in of_the_body:
-            return submit_elsewhere(pool, function, *args, **kwargs)
         future: Future[Any] = Future()
         try:
             future.set_result(function(*args, **kwargs))
@@ -186,19 +160,23 @@ def in_every_thread(*modes: Any) -> Iterator[None]:
             future.set_exception(error)
         return future
 
-    with (
-        replaced(threading.Thread, "start", begin),
-        replaced(threading.Thread, "_bootstrap_inner", run_in_modes),
-        replaced(ThreadPoolExecutor, "submit", submit),
+    for place, name, function in (
+        (threading.Thread, "start", start_in_modes),
+        (threading.Thread, "_bootstrap_inner", run_in_modes),
+        (ThreadPoolExecutor, "submit", submit),
     ):
-        yield
+        setattr(place, name, function)
 
 
 @contextlib.contextmanager
-def replaced(place: Any, name: str, value: Any) -> Iterator[None]:
-    """``place.name`` is ``value`` in the body."""
-    before = getattr(place, name)
-    setattr(place, name, value)
+def replaced(place: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """``place.name`` is ``function`` in the body, for this thread."""
+    before, thread = getattr(place, name), threading.get_ident()
+
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        return (function if threading.get_ident() == thread else before)(*args, **kwargs)
+
+    setattr(place, name, chosen)
     try:
         yield
     finally:

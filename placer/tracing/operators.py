@@ -41,26 +41,11 @@ _NOT_POINTWISE = frozenset({"clone", "copy", "_conj_physical", "fill", "masked_f
 
 
 # Elementwise in fact, though not tagged so.
-_ALSO_POINTWISE = frozenset(
-    f"{name}_backward"
-    for name in (
-        "elu",
-        "softplus",
-        "hardtanh",
-        "leaky_relu",
-        "hardswish",
-        "hardsigmoid",
-        "mish",
-        "silu",
-        "gelu",
-        "threshold",
-        "sigmoid",
-        "tanh",
-        "logit",
-        "softshrink",
-        "hardshrink",
-    )
-)
+_ALSO_POINTWISE = frozenset({
+    "elu_backward", "softplus_backward", "hardtanh_backward", "leaky_relu_backward", "hardswish_backward",
+    "hardsigmoid_backward", "mish_backward", "silu_backward", "gelu_backward", "threshold_backward",
+    "sigmoid_backward", "tanh_backward", "logit_backward", "softshrink_backward", "hardshrink_backward",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

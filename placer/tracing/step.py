@@ -22,7 +22,7 @@ from placer.tracing.call_log import Dataflow, Layers, describe_layer
 from placer.tracing.copies import Reachable
 from placer.tracing.function_mode import FunctionMode
 from placer.tracing.fused_ops import DeviceKind, record_fast_paths
-from placer.tracing.isolation import PythonDraws, in_every_thread, replaced
+from placer.tracing.isolation import PythonDraws, replaced
 from placer.tracing.recorder import MetaRecorder, RealRecorder, Recorder
 from placer.tracing.trace_data import ACCELERATORS, TensorSpec, Trace, spec_of
 from placer.tracing.values import NeedsRealRun
@@ -234,7 +234,6 @@ class _ModelStep(_Step):
             self.functions.autocast.watching(),
             self.layers.watching(),
             self.updates.watching(),
-            in_every_thread(self.recorder, self.functions),
         ):
             trace = self._run()
         chosen = self.workload.optimizer
@@ -356,7 +355,6 @@ class _FunctionStep(_Step):
             passes.watching(),
             self.updates.watching(),
             self.functions.autocast.watching(),
-            in_every_thread(recorder, self.functions),
             recorder,
             self.functions,
             recorder.python_calls.counting(),

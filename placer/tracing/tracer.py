@@ -21,7 +21,7 @@ from placer.errors import TraceError, first_line
 from placer.tracing import child, copies, values
 from placer.tracing.copies import Reachable
 from placer.tracing.fused_ops import DifferentiatedTwice
-from placer.tracing.isolation import isolated, same_state, without_compiler
+from placer.tracing.isolation import follow_threads, isolated, same_state, without_compiler
 from placer.tracing.step import Attempt, FailedOnMeta, NothingTrains, run_step
 from placer.tracing.trace_data import Trace
 from placer.tracing.values import NeedsRealRun, ValueUnknown
@@ -131,6 +131,7 @@ def _in_child(workload: Workload, limit_seconds: float, began: float, attempt: A
     def step() -> _Found:
         with isolated():
             without_compiler()
+            follow_threads()
             return run_step(workload, attempt, hosted)
 
     try:

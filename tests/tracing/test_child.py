@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import lru_cache
@@ -204,27 +203,29 @@ class Kept:
         self.path.unlink(missing_ok=True)
 
 
-LOCAL = threading.local()
 VARIABLE: ContextVar[Kept] = ContextVar("VARIABLE")
 
 
-def in_a_local(path: Path, wait: Callable[[], object]) -> None:
-    LOCAL.kept = Kept(path)
+def in_a_local(value: Kept, wait: Callable[[], object]) -> None:
+    local = threading.local()
+    local.kept = value
+    del value
     wait()
 
 
-def in_a_context(path: Path, wait: Callable[[], object]) -> None:
-    VARIABLE.set(Kept(path))
+def in_a_context(value: Kept, wait: Callable[[], object]) -> None:
+    VARIABLE.set(value)
+    del value
     wait()
 
 
 @pytest.mark.parametrize("keep", [in_a_local, in_a_context])
 def test_what_another_thread_keeps_is_not_finalized_in_a_child(
-    keep: Callable[[Path, Callable[[], object]], None], tmp_path: Path
+    keep: Callable[[Kept, Callable[[], object]], None], tmp_path: Path
 ) -> None:
     path = tmp_path / "kept"
     keeps, done = threading.Event(), threading.Event()
-    thread = threading.Thread(target=keep, args=(path, lambda: (keeps.set(), done.wait())))
+    thread = threading.Thread(target=lambda: keep(Kept(path), lambda: (keeps.set(), done.wait())))
     thread.start()
     keeps.wait()
     child.call(lambda: None)
@@ -232,42 +233,6 @@ def test_what_another_thread_keeps_is_not_finalized_in_a_child(
     done.set()
     thread.join()
     assert (stays, path.exists()) == (True, False)  # in the end nothing refers to it
-
-
-def test_what_threads_keep_is_held_while_they_start_and_end() -> None:
-    """Thousands of times, among threads that live for microseconds: no reference is lost or too many."""
-    done = threading.Event()
-    alive: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    class Value:
-        pass
-
-    def live() -> None:
-        LOCAL.kept = value = Value()
-        alive.add(value)
-
-    def start() -> None:
-        while not done.is_set():
-            threads = [threading.Thread(target=live) for _ in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-
-    starting = [threading.Thread(target=start) for _ in range(3)]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in starting:
-            thread.start()
-        for _ in range(5_000):
-            child.let_go(child.hold())
-    finally:
-        done.set()
-        sys.setswitchinterval(interval)
-        for thread in starting:
-            thread.join()
-    assert not alive
 
 
 def test_another_thread_may_just_be_loading_numpys_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
