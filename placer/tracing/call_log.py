@@ -10,16 +10,14 @@ import contextlib
 import sys
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from placer.tracing.trace_data import Connection, OpCall, Phase, TensorSpec
-
-_T = TypeVar("_T")
 
 #: The number of the next node that this thread makes.
 _next_node = torch._C._autograd._get_sequence_nr
@@ -169,16 +167,6 @@ class _Tracked(weakref.ref):  # type: ignore[type-arg]
     nbytes: int
 
 
-class _Replaced(NamedTuple):
-    """Accelerators run the calls ``by`` instead of those with numbers from ``start`` to ``end``, which is none of them,
-    and do not enter the ``functions`` of Python that make these."""
-
-    start: int
-    end: int
-    by: tuple[OpCall, ...]
-    functions: int
-
-
 class CallLog:
     """Append with ``record``, move on with ``end_phase``, read with ``op_calls``.
 
@@ -200,7 +188,6 @@ class CallLog:
         self._phase_start = 0
         self._live_bytes = 0
         self._live: dict[int, _Tracked] = {}  # by id of the reference
-        self._on_accelerators: list[_Replaced] = []
 
     def __len__(self) -> int:
         """Calls recorded so far."""
@@ -281,28 +268,9 @@ class CallLog:
         """Forget all calls after the first ``count``, and the memory that they made."""
         del self._calls[count:]
         self.syncs = self._attributed_syncs = sum(call.syncs for call in self._calls)
-        self._on_accelerators = [replaced for replaced in self._on_accelerators if replaced.end <= count]
         for reference in list(self._live.values()):
             if reference.call >= count:
                 self._freed(reference)
-
-    def replace_on_accelerators(self, start: int, calls: Iterable[OpCall], functions: int) -> None:
-        """On accelerators the step runs ``calls`` instead of those from number ``start`` on, and of ``functions``."""
-        self._on_accelerators.append(_Replaced(start, len(self._calls), tuple(calls), functions))
-
-    @property
-    def replaced_functions(self) -> int:
-        """Python functions that are not entered on accelerators."""
-        return sum(replaced.functions for replaced in self._on_accelerators)
-
-    def on_accelerators(self, calls: Sequence[_T], of_others: Callable[[OpCall], _T]) -> tuple[_T, ...]:
-        """``calls``, one item for every recorded call, as accelerators run them; () where they run the same."""
-        replaced_calls: list[_T] = []
-        done = 0
-        for replaced in self._on_accelerators:
-            replaced_calls += [*calls[done : replaced.start], *map(of_others, replaced.by)]
-            done = replaced.end
-        return (*replaced_calls, *calls[done:]) if self._on_accelerators else ()
 
     def op_calls(self) -> tuple[OpCall, ...]:
         """All recorded calls, in order."""

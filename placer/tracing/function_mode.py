@@ -27,6 +27,7 @@ from placer.tracing.fused_ops import FUSED, DeviceKind, handler_of
 from placer.tracing.isolation import replaced
 from placer.tracing.python_calls import Uncounted
 from placer.tracing.recorder import Recorder
+from placer.tracing.trace_data import ACCELERATORS
 
 # --- mixed precision --------------------------------------------------------------------------------------------------
 
@@ -78,8 +79,9 @@ class Autocast:
 
     def __init__(self, kind: DeviceKind, whole: torch.dtype | None) -> None:
         self.kind, self.whole = kind, whole
-        self.device = _NOWHERE if kind.name == "cpu" else kind.name
-        self._float32 = _FLOAT32 | _FLOAT32_ON.get(kind.name, frozenset())
+        as_the_cpu = kind.name in ("cpu", ACCELERATORS)
+        self.device = _NOWHERE if as_the_cpu else kind.name
+        self._float32 = _FLOAT32 | _FLOAT32_ON.get("cpu" if as_the_cpu else kind.name, frozenset())
         #: A parameter is cast once per outermost region, like torch's own.
         self._weights: dict[tuple[int, torch.dtype], tuple[Tensor, Tensor]] = {}
         #: Whether the step has checkpointed activations: its backward pass runs parts of forward again.

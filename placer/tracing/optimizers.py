@@ -13,7 +13,7 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -22,10 +22,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from placer.errors import TraceError, first_line
 from placer.nest import distinct
 from placer.tracing import values
+from placer.tracing.fused_ops import DeviceKind
 from placer.tracing.isolation import replaced
 from placer.tracing.python_calls import Uncounted
 from placer.tracing.recorder import MetaRecorder, Recorder
-from placer.tracing.trace_data import OpCall, OptimizerFlag, TensorSpec, Trace, dense, spec_of
+from placer.tracing.trace_data import ACCELERATORS, OpCall, OptimizerFlag, TensorSpec, Trace, dense, spec_of
 
 #: Settings that change what an update computes. ``momentum`` and ``weight_decay`` are recorded as on or off.
 _SWITCHES = ("momentum", "weight_decay", "amsgrad", "centered", "nesterov", "maximize", "capturable", "differentiable")
@@ -73,13 +74,10 @@ def device_flags(optimizer: torch.optim.Optimizer) -> Iterator[OptimizerFlag]:
 
 
 class Updates:
-    """Records the updates of a step.
+    """Records the updates of a step on a ``kind`` of device."""
 
-    ``on_cpu``: whether the step is traced for a CPU, or for an accelerator alone.
-    """
-
-    def __init__(self, recorder: Recorder, on_cpu: bool = True) -> None:
-        self.recorder, self.on_cpu = recorder, on_cpu
+    def __init__(self, recorder: Recorder, kind: DeviceKind) -> None:
+        self.recorder, self.kind = recorder, kind
         self.names: list[str] = []
         self.notes: list[str] = []
         self.stepped: list[torch.optim.Optimizer] = []
@@ -161,7 +159,10 @@ class Updates:
         """Whether the update is one call per tensor: as it is measured, or one that accelerators know in all forms."""
         if not _is_torchs(optimizer):
             return False
-        return not self.on_cpu or all(_as_measured(group, type(optimizer)) for group in optimizer.param_groups)
+        if self.kind.name != "cpu" or all(_as_measured(group, type(optimizer)) for group in optimizer.param_groups):
+            return True
+        self.kind.differs(ACCELERATORS)
+        return False
 
     def _record(self, optimizer: torch.optim.Optimizer) -> None:
         """Record an update as a whole."""
@@ -231,7 +232,7 @@ class Updates:
         arguments = [*args[1:], *kwargs.values()]
         if not whole and not optimizer.state and not any(map(callable, arguments)):
             self._make_state(optimizer, args[1:], kwargs)
-        self._running.append(_Running(optimizer, whole, len(recorder.log), recorder.python_calls.count))
+        self._running.append(_Running(optimizer, whole))
         if not whole:
             return None
         recorder.paused = recorder.python_calls.paused = True
@@ -282,23 +283,17 @@ class Updates:
         recorder = self.recorder
         if running.whole:
             self._record(optimizer)
-        elif _is_torchs(optimizer):
-            functions = recorder.python_calls.count - running.functions
-            recorder.log.replace_on_accelerators(running.calls, self._whole(optimizer), functions)
-        if not running.whole:
+        else:
             self._keep(optimizer)
         if not self._running:
             recorder.log.end_phase("forward")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Running:
-    """An optimizer that steps, whether as a whole, and how many calls and Python functions came before."""
+class _Running(NamedTuple):
+    """An optimizer that steps, and whether as a whole."""
 
     optimizer: torch.optim.Optimizer
     whole: bool
-    calls: int
-    functions: int
 
 
 def _is_torchs(optimizer: torch.optim.Optimizer) -> bool:

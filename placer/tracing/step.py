@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from placer.tracing.function_mode import FunctionMode
 from placer.tracing.fused_ops import DeviceKind, record_fast_paths
 from placer.tracing.isolation import PythonDraws, replaced
 from placer.tracing.recorder import MetaRecorder, RealRecorder, Recorder
-from placer.tracing.trace_data import ACCELERATORS, TensorSpec, Trace, spec_of
+from placer.tracing.trace_data import TensorSpec, Trace, spec_of
 from placer.tracing.values import NeedsRealRun
 from placer.workload import Workload, loss_of, unwrap
 
@@ -85,7 +84,7 @@ class _Step:
         else:
             self.recorder = MetaRecorder(self.layers, attempt.floats, attempt.fused)
         self.functions = FunctionMode(self.recorder, self.workload.autocast, self.kind)
-        self.updates = optimizers.Updates(self.recorder, on_cpu=attempt.kind == "cpu")
+        self.updates = optimizers.Updates(self.recorder, self.kind)
         self.draws = PythonDraws()
         if self.workload.compiled is not None:
             self.recorder.log.dataflow = Dataflow()
@@ -97,11 +96,10 @@ class _Step:
     def trace(self, notes: Iterable[str], outputs: Sequence[Tensor], **fields: Any) -> Trace:
         """The record as a trace; ``fields`` are those that depend on the kind of step."""
         log, updates = self.recorder.log, self.updates
-        calls, connections = log.op_calls(), log.connections()
         of_kind = [self.attempt.note] if self.attempt.note else []
-        trace = Trace(
+        return Trace(
             notes=(*self.workload.notes, *notes, *self.draws.notes(), *of_kind),
-            calls=calls,
+            calls=log.op_calls(),
             batch=self.batch,
             outputs=_specs(outputs),
             output_values=log.values(outputs),
@@ -114,23 +112,11 @@ class _Step:
             loop_calls=self.workload.loop_calls,
             evicted_calls=self.recorder.python_calls.evicted,
             syncs=log.syncs,
-            dataflow=connections,
+            dataflow=log.connections(),
             real=self.attempt.real,
             missing_on_cpu=self.recorder.kernels.missing,
             **fields,
         )
-        elsewhere = log.on_accelerators(calls, lambda call: call)
-        if not elsewhere:
-            return trace
-        waits = sum(call.syncs for call in calls) - sum(call.syncs for call in elsewhere)
-        on_accelerators = dataclasses.replace(
-            trace,
-            calls=elsewhere,
-            dataflow=log.on_accelerators(connections, lambda _: ((), ())) if connections else (),
-            syncs=log.syncs - waits,
-            python_calls=trace.python_calls - log.replaced_functions,
-        )
-        return dataclasses.replace(trace, others={ACCELERATORS: on_accelerators})
 
     @contextlib.contextmanager
     def errors(self, phase: str) -> Iterator[None]:

@@ -73,7 +73,7 @@ def _for_all_kinds(workload: Workload, run: Callable[[Attempt], _Found]) -> Trac
     """The trace for the CPU, with those for the kinds of devices that run other ops."""
     first = Attempt(real=workload.is_step_function)
     on_cpu, differing = _first_success(workload, first, run)
-    others = dict(on_cpu.others)
+    others: dict[str, Trace] = {}
     notes = [*on_cpu.notes, *_eager_all_the_same(workload, on_cpu), *_on_one_device(workload)]
     for name, note in sorted(differing.items()):
         try:

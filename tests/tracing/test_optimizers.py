@@ -120,7 +120,7 @@ def test_a_form_is_traced_as_the_cpu_runs_it(name: str, form: str) -> None:
     ops = [c.op for c in updates(found)]
     whole = [f"optimizer::{name}"] * 2
     assert [c.op for c in updates(found.on("cuda"))] == whole
-    assert found.optimizer_state_bytes == found.on("mps").optimizer_state_bytes
+    assert found.optimizer_state_bytes == pytest.approx(found.on("mps").optimizer_state_bytes, abs=16)
     if form == "fused":
         assert sum(op.startswith("aten::_fused") for op in ops) == 1
     elif form == "foreach":
