@@ -87,17 +87,6 @@ class Autocast:
         #: Whether the step has checkpointed activations: its backward pass runs parts of forward again.
         self.checkpoints = False
 
-    @contextlib.contextmanager
-    def backward(self) -> Iterator[None]:
-        """A backward pass, which a step under autocast as a whole runs outside of it."""
-        on = torch.is_autocast_enabled(self.device)
-        if self.whole is not None:
-            torch.set_autocast_enabled(self.device, False)
-        try:
-            yield
-        finally:
-            torch.set_autocast_enabled(self.device, on)
-
     def cast(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -203,20 +192,37 @@ def _never(*_: Any) -> bool:
     return False
 
 
-#: Backward passes are among them where activation checkpointing runs forward again inside. Else the mode stays off:
-#: with it on, torch dies of an interrupt that comes while ``_set_grad_enabled`` imports a module.
-_BACKWARD = (Tensor.backward, torch.autograd.backward)
-_REENTRANT = {function: _reentrant(function) for function in (F.multi_head_attention_forward, *_BACKWARD)}
+_ATTENTION = _reentrant(F.multi_head_attention_forward)
 
 
 class FunctionMode(TorchFunctionMode):
-    """Active around forward, loss and backward (activation checkpointing runs forward again in backward)."""
+    """Active around forward, loss and update."""
 
     def __init__(self, recorder: Recorder, autocast: torch.dtype | None, kind: DeviceKind) -> None:
         super().__init__()
         self.recorder, self.kind = recorder, kind
         self.autocast = Autocast(kind, autocast)
         self._constructors = _device_constructors()
+
+    @contextlib.contextmanager
+    def in_backward(self) -> Iterator[None]:
+        """The mode is on in a backward pass where activation checkpointing runs parts of forward again.
+
+        Else it stays off: with it on, torch dies of an interrupt that comes while ``_set_grad_enabled`` imports a
+        module. A step under autocast as a whole runs its backward pass outside of it.
+        """
+        autocast = self.autocast
+        if not autocast.checkpoints:
+            yield
+            return
+        on = torch.is_autocast_enabled(autocast.device)
+        if autocast.whole is not None:
+            torch.set_autocast_enabled(autocast.device, False)
+        try:
+            with self:
+                yield
+        finally:
+            torch.set_autocast_enabled(autocast.device, on)
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -238,11 +244,9 @@ class FunctionMode(TorchFunctionMode):
         if type(func) is python_types.FunctionType:
             # A function that offers itself to function modes is entered twice: on its way here, and again below.
             self.recorder.python_calls.count -= 1
-            plain = getattr(func, "__wrapped__", func)
-            reentrant = _REENTRANT.get(plain)
-            if reentrant is not None and (plain not in _BACKWARD or self.autocast.checkpoints):
-                with self.autocast.backward() if plain in _BACKWARD else contextlib.nullcontext(), self:
-                    return reentrant(*args, **kwargs)
+            if func is F.multi_head_attention_forward:
+                with self:
+                    return _ATTENTION(*args, **kwargs)
         if func in _MOVES:
             return _move(self.recorder, func, args, kwargs)
         if func in self._constructors:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.parameter import is_lazy
 
 from placer.errors import TraceError
 from placer.nest import distinct
@@ -54,67 +53,73 @@ class Attempt:
     note: str = ""
 
 
-class _Step:
-    """One step of ``workload``, as ``attempt`` says."""
+class _Record:
+    """What is recorded of one step of ``workload``, as ``attempt`` says."""
 
-    layers: Layers
-    recorder: Recorder
-    functions: FunctionMode
-    updates: optimizers.Updates
-    draws: PythonDraws
-    #: What the step is given.
-    batch: tuple[TensorSpec, ...]
-
-    def __init__(self, workload: Workload, attempt: Attempt, kind: DeviceKind) -> None:
-        self.workload, self.attempt, self.kind = workload, attempt, kind
-        like = "the random ones drawn for it" if workload.is_shape else "these"
-        #: For which inputs the op counts of a real run hold.
-        self.counts_hold = f"the op counts hold for inputs like {like}"
-
-    def inputs(self) -> list[Tensor]:
-        """The tensors that the step is given."""
-        return distinct(self.workload.batch)
-
-    def begin(self, roots: Mapping[str, nn.Module], others: bool = False) -> None:
-        """Begin a record. ``others``: modules that are part of no root count too."""
-        attempt = self.attempt
-        self.layers = Layers(roots, others)
+    def __init__(self, workload: Workload, attempt: Attempt, kind: DeviceKind, roots: Mapping[str, nn.Module]) -> None:
+        self.workload, self.attempt = workload, attempt
+        self.layers = Layers(roots, others=workload.is_step_function)
+        self.recorder: Recorder
         if attempt.real:
             self.recorder = RealRecorder(self.layers, attempt.fused)
         else:
             self.recorder = MetaRecorder(self.layers, attempt.floats, attempt.fused)
-        self.functions = FunctionMode(self.recorder, self.workload.autocast, self.kind)
-        self.updates = optimizers.Updates(self.recorder, self.kind)
+        self.log = self.recorder.log
+        self.functions = FunctionMode(self.recorder, workload.autocast, kind)
+        self.updates = optimizers.Updates(self.recorder, kind)
+        self.passes = BackwardPasses(self.recorder, self.functions)
         self.draws = PythonDraws()
-        if self.workload.compiled is not None:
-            self.recorder.log.dataflow = Dataflow()
+        if workload.compiled is not None:
+            self.log.dataflow = Dataflow()
 
-    def entered(self) -> int:
-        """The Python functions that were entered so far."""
-        return self.recorder.python_calls.entered(self.layers.calls, len(self.recorder.log))
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Follow modules, backward passes, updates and regions of autocast. Ops are recorded inside ``recording``."""
+        with (
+            self.functions.autocast.watching(),
+            self.layers.watching(self._entering),
+            self.passes.watching(),
+            self.updates.watching(),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record the ops of the body."""
+        with self.recorder, self.functions:
+            yield
+
+    def _entering(self, module: nn.Module, args: Any) -> None:
+        """A module's call after a backward pass begins the forward phase again. Lazy modules get their parameters."""
+        if self.log.phase == "optimizer" and not self.recorder.paused:
+            self.log.end_phase("forward")
+        if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
+            with self.recorder.recording(False):
+                module.initialize_parameters(*args)
 
     def trace(self, notes: Iterable[str], outputs: Sequence[Tensor], **fields: Any) -> Trace:
         """The record as a trace; ``fields`` are those that depend on the kind of step."""
-        log, updates = self.recorder.log, self.updates
+        recorder, log, updates, passes = self.recorder, self.log, self.updates, self.passes
         of_kind = [self.attempt.note] if self.attempt.note else []
+        outside = self.layers.calls - passes.modules, len(log) - passes.calls
         return Trace(
             notes=(*self.workload.notes, *notes, *self.draws.notes(), *of_kind),
             calls=log.op_calls(),
-            batch=self.batch,
             outputs=_specs(outputs),
             output_values=log.values(outputs),
             optimizer="+".join(updates.names) or None,
             optimizer_state_bytes=updates.state_bytes,
             optimizer_flags=updates.flags,
-            python_calls=self.entered(),
+            python_calls=recorder.python_calls.entered(*outside),
             peak_activation_bytes=log.peak_bytes,
             module_calls=self.layers.calls,
+            autograd_nodes=passes.nodes,
             loop_calls=self.workload.loop_calls,
-            evicted_calls=self.recorder.python_calls.evicted,
+            evicted_calls=recorder.python_calls.evicted,
             syncs=log.syncs,
             dataflow=log.connections(),
             real=self.attempt.real,
-            missing_on_cpu=self.recorder.kernels.missing,
+            missing_on_cpu=recorder.kernels.missing,
             **fields,
         )
 
@@ -145,8 +150,9 @@ def run_step(workload: Workload, attempt: Attempt, hosted: Mapping[int, Tensor])
     step raises.
     """
     kind = DeviceKind(attempt.kind)
-    step = _FunctionStep if workload.is_step_function else _ModelStep
-    return step(workload, attempt, kind, hosted).run(), kind.others
+    if workload.is_step_function:
+        return _run_function(workload, attempt, kind, hosted), kind.others
+    return _ModelStep(workload, attempt, kind, hosted).run(), kind.others
 
 
 def _gather(modules: Iterable[nn.Module]) -> None:
@@ -157,6 +163,12 @@ def _gather(modules: Iterable[nn.Module]) -> None:
                 part.device_ids = []
 
 
+def _counts_hold(workload: Workload) -> str:
+    """For which inputs the op counts of a real run hold: asked before those without values get some."""
+    like = "the random ones drawn for it" if workload.is_shape else "these"
+    return f"the op counts hold for inputs like {like}"
+
+
 def _specs(tensors: Iterable[Tensor]) -> tuple[TensorSpec, ...]:
     return tuple(map(spec_of, tensors))
 
@@ -164,9 +176,10 @@ def _specs(tensors: Iterable[Tensor]) -> tuple[TensorSpec, ...]:
 # --- a model: forward, loss, backward, optimizer ----------------------------------------------------------------------
 
 
-class _ModelStep(_Step):
+class _ModelStep:
     def __init__(self, workload: Workload, attempt: Attempt, kind: DeviceKind, hosted: Mapping[int, Tensor]) -> None:
-        super().__init__(workload, attempt, kind)
+        self.workload, self.attempt = workload, attempt
+        self.counts_hold = _counts_hold(workload)
         self.model = unwrap(workload.model)
         _gather([self.model])
         self.train = workload.mode == "train" and attempt.trains
@@ -174,53 +187,35 @@ class _ModelStep(_Step):
             with contextlib.suppress(NotImplementedError):  # an exported program is what it was exported as
                 self.model.train(self.train)
         self._prepare_tensors(hosted)
-        self.weights = list(self.model.parameters())
-        self.parameters, self.buffers = _specs(self.weights), _specs(self.model.buffers())
-        self.batch = _specs(self.inputs())
-        self._begin()
-        self.nodes = self.modules_in_backward = self.calls_in_backward = 0
-
-    def _begin(self) -> None:
-        self.begin({"": self.model})
-        if self.attempt.fused:
-            record_fast_paths(self.model, self.recorder, self.workload.autocast is not None)
+        self.batch = _specs(distinct(workload.batch))
+        self.record = _Record(workload, attempt, kind, {"": self.model})
+        if attempt.fused:
+            record_fast_paths(self.model, self.record.recorder, workload.autocast is not None)
 
     def _prepare_tensors(self, hosted: Mapping[int, Tensor]) -> None:
         """Give the tensors of the step values, or take them away."""
-        workload, inputs, real = self.workload, self.inputs(), self.attempt.real
+        workload, inputs = self.workload, distinct(self.workload.batch)
         others = Reachable(loss=workload.loss, optimizer=workload.optimizer, inputs=workload.batch)
         weights = values.of_modules([self.model, *others.modules.values()])
-        if real and workload.draw is not None:
+        if self.attempt.real and workload.draw is not None:
             workload.draw()
         values.with_values([*weights, *inputs, *others.tensors], hosted)
-        if real:
-            values.draw(inputs)
-        else:
-            if any(isinstance(module, torch.jit.ScriptModule) for module in self.model.modules()):
-                name = getattr(self.model, "original_name", type(self.model).__name__)
-                raise NeedsRealRun(f"{name} has TorchScript in it, which takes no tensors without values")
-            values.without_values(weights, self.attempt.floats)
-            values.without_values(inputs)
-            values.without_values(t for t in others.tensors if t.requires_grad and t.is_leaf)
-        if any(map(is_lazy, weights)):  # run lazy modules once, unrecorded, so that their parameters get a shape
-            self._begin()
-            with self.errors("first run"), torch.no_grad(), contextlib.ExitStack() as modes:
-                if not real:  # with values, getting a shape is no op that a mode could follow
-                    modes.enter_context(self.recorder)
-                    modes.enter_context(self.functions)
-                self.model(*workload.args, **workload.kwargs)
-        if real:
+        if self.attempt.real:
             if any(weight.is_meta for weight in values.of_modules([self.model])):
                 raise TraceError("the step reads values, and a model on the meta device has none: give it values")
+            values.draw(inputs)
             for weight in weights:
                 weight.grad = None
+            return
+        if any(isinstance(module, torch.jit.ScriptModule) for module in self.model.modules()):
+            name = getattr(self.model, "original_name", type(self.model).__name__)
+            raise NeedsRealRun(f"{name} has TorchScript in it, which takes no tensors without values")
+        values.without_values(weights, self.attempt.floats)
+        values.without_values(inputs)
+        values.without_values(t for t in others.tensors if t.requires_grad and t.is_leaf)
 
     def run(self) -> Trace:
-        with (
-            self.functions.autocast.watching(),
-            self.layers.watching(),
-            self.updates.watching(),
-        ):
+        with self.record.watching():
             trace = self._run()
         chosen = self.workload.optimizer
         of_torch = isinstance(chosen, str) or type(chosen).__module__.startswith("torch.optim")
@@ -230,73 +225,59 @@ class _ModelStep(_Step):
 
     def _run(self) -> Trace:
         """The phases one after the other. Each tensor is let go where a script lets go of it."""
-        log = self.recorder.log
+        record = self.record
         if not self.train:
-            with self.recorder, self.functions:
+            with record.recording():
                 output = self._forward()
             return self._trace(distinct(output))
-        for weight in self.weights:
-            if weight.requires_grad and weight.is_leaf:  # holds the log alone, which holds no weight
-                weight.register_post_accumulate_grad_hook(lambda updated: log.forget(updated.grad))
-        with self.recorder, self.functions:
+        with record.recording():
             self._evaluate()
             if self.workload.optimizer is not None:
-                self.updates.end_step(self.workload.optimizer, self.model, self._evaluate)
-        log.end_phase("optimizer")
+                record.updates.end_step(self.workload.optimizer, self.model, self._evaluate)
+        record.log.end_phase("optimizer")
         return self._trace([])
 
     def _forward(self) -> Any:
         """The model's output. What a script lets go of is let go."""
-        self.layers.reset()
-        self.recorder.log.end_phase("forward")
+        record = self.record
+        record.layers.reset()
+        record.log.end_phase("forward")
         with (
-            self.errors("forward"),
+            record.errors("forward"),
             torch.set_grad_enabled(self.train),
-            self.recorder.python_calls.counting(),
+            record.recorder.python_calls.counting(),
         ):
             output = self.model(*self.workload.args, **self.workload.kwargs)
             if isinstance(output, types.GeneratorType):
                 output = list(output)
-        self.layers.reset()
-        self.recorder.log.end_phase("loss")
+        record.layers.reset()
+        record.log.end_phase("loss")
         return output
 
     def _evaluate(self) -> Tensor:
         """The loss, once its backward pass has run."""
-        recorder, log = self.recorder, self.recorder.log
+        record = self.record
         output = self._forward()
         of_the_user = self.workload.loss is not None  # else it is no code of the user's
-        with self.errors("loss"), torch.enable_grad(), recorder.python_calls.counting(of_the_user):
+        with record.errors("loss"), torch.enable_grad(), record.recorder.python_calls.counting(of_the_user):
             loss = loss_of(output, self.workload.loss, self.workload.loss_target)
         if loss is None:
             raise NothingTrains("the loss does not depend on any parameter that requires a gradient")
         del output
-        log.end_phase("backward")
-        with recorder.recording(False), torch._C.DisableTorchFunction():
-            self.nodes += len(nodes_of([loss]))
-        modules, calls = self.layers.calls, len(log)
-        recorder.python_calls.paused = True
-        with self.errors("backward"):
+        with record.errors("backward"):
             loss.backward()
-        recorder.python_calls.paused = False
-        self.modules_in_backward += self.layers.calls - modules
-        self.calls_in_backward += len(log) - calls
-        log.end_phase("optimizer")
         return loss
 
-    def entered(self) -> int:
-        modules, calls = self.layers.calls - self.modules_in_backward, len(self.recorder.log) - self.calls_in_backward
-        return self.recorder.python_calls.entered(modules, calls)
-
     def _trace(self, outputs: list[Tensor]) -> Trace:
-        sparse = [n for n, p in enumerate(self.weights) if p.grad is not None and p.grad.layout is torch.sparse_coo]
-        return self.trace(
+        weights = list(self.model.parameters())
+        sparse = [n for n, p in enumerate(weights) if p.grad is not None and p.grad.layout is torch.sparse_coo]
+        return self.record.trace(
             self._notes(),
             outputs,
             mode="train" if self.train else "infer",
-            autograd_nodes=self.nodes,
-            parameters=self.parameters,
-            buffers=self.buffers,
+            batch=self.batch,
+            parameters=_specs(weights),
+            buffers=_specs(self.model.buffers()),
             sparse_gradients=tuple(sparse),
             compiled=self.workload.compiled,
         )
@@ -306,68 +287,46 @@ class _ModelStep(_Step):
             yield f"traced a real run, because {self.attempt.why}; {self.counts_hold}"
         if self.workload.mode == "train" and not self.train:
             yield "treated as inference: nothing in the step requires a gradient"
-        yield from self.recorder.notes
-        yield from self.updates.notes
+        yield from self.record.recorder.notes
+        yield from self.record.updates.notes
 
 
 # --- a step function --------------------------------------------------------------------------------------------------
 
 
-class _FunctionStep(_Step):
-    """One call of the step function, with its own loss, backward pass and optimizers. It really runs, on the CPU."""
+def _run_function(workload: Workload, attempt: Attempt, kind: DeviceKind, hosted: Mapping[int, Tensor]) -> Trace:
+    """One call of the step function, with its own loss, backward pass and optimizers. It really runs, on the CPU.
 
-    def __init__(self, workload: Workload, attempt: Attempt, kind: DeviceKind, hosted: Mapping[int, Tensor]) -> None:
-        super().__init__(workload, attempt, kind)
-        if workload.draw is not None:
-            workload.draw()
-        reachable = Reachable(step=workload.model, module=list(workload.modules), optimizer=workload.optimizer)
-        self.roots, self.optimizers = reachable.modules, reachable.optimizers
-        _gather(self.roots.values())
-        inputs = self.inputs()
-        values.with_values([*values.of_modules(self.roots.values()), *reachable.tensors, *inputs], hosted)
-        values.draw(inputs)
-        self.batch = _specs(inputs)
-        self.begin(self.roots, others=True)
-
-    def run(self) -> Trace:
-        """``Trace.mode`` is train if it ran a backward pass."""
-        recorder = self.recorder
-        log = recorder.log
-        passes = BackwardPasses(recorder)
-        self.layers.reset()
-        with (
-            self.errors("step function"),
-            self.layers.watching(self._entering),
-            passes.watching(),
-            self.updates.watching(),
-            self.functions.autocast.watching(),
-            recorder,
-            self.functions,
-            recorder.python_calls.counting(),
-        ):
-            output = self.workload.model(*self.workload.args, **self.workload.kwargs)
-        log.end_phase("forward")
-        train = passes.count > 0
-        stepped = {*self.optimizers, *self.updates.stepped}
-        updated = [p for optimizer in stepped for group in optimizer.param_groups for p in group["params"]]
-        roots = self.roots.values()
-        return self.trace(
-            [f"traced a real run of the step function; {self.counts_hold}"],
-            [] if train else distinct(output),
-            mode="train" if train else "infer",
-            parameters=_specs(distinct([[list(m.parameters()) for m in roots], updated])),
-            buffers=_specs(distinct([list(m.buffers()) for m in roots])),
-            autograd_nodes=passes.nodes,
-            compiled=None if train else self.workload.compiled,
-        )
-
-    def _entering(self, module: nn.Module, args: Any) -> None:
-        """A module's call after a backward pass begins the forward phase again. Lazy modules get their parameters."""
-        if self.recorder.log.phase == "optimizer" and not self.recorder.paused:
-            self.recorder.log.end_phase("forward")
-        if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
-            with self.recorder.recording(False):
-                module.initialize_parameters(*args)
+    ``Trace.mode`` is train if it ran a backward pass.
+    """
+    counts_hold = _counts_hold(workload)
+    if workload.draw is not None:
+        workload.draw()
+    reachable = Reachable(step=workload.model, module=list(workload.modules), optimizer=workload.optimizer)
+    roots = reachable.modules.values()
+    _gather(roots)
+    inputs = distinct(workload.batch)
+    values.with_values([*values.of_modules(roots), *reachable.tensors, *inputs], hosted)
+    values.draw(inputs)
+    batch = _specs(inputs)
+    record = _Record(workload, attempt, kind, reachable.modules)
+    record.layers.reset()
+    counting = record.recorder.python_calls.counting()
+    with record.errors("step function"), record.watching(), record.recording(), counting:
+        output = workload.model(*workload.args, **workload.kwargs)
+    record.log.end_phase("forward")
+    train = record.passes.count > 0
+    stepped = {*reachable.optimizers, *record.updates.stepped}
+    updated = [p for optimizer in stepped for group in optimizer.param_groups for p in group["params"]]
+    return record.trace(
+        [f"traced a real run of the step function; {counts_hold}"],
+        [] if train else distinct(output),
+        mode="train" if train else "infer",
+        batch=batch,
+        parameters=_specs(distinct([[list(m.parameters()) for m in roots], updated])),
+        buffers=_specs(distinct([list(m.buffers()) for m in roots])),
+        compiled=None if train else workload.compiled,
+    )
 
 
 class BackwardPasses:
@@ -376,9 +335,11 @@ class BackwardPasses:
     What follows a pass (clipping, an update by hand) counts as the optimizer phase until a module runs again.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
+    def __init__(self, recorder: Recorder, functions: FunctionMode) -> None:
+        self.recorder, self.functions = recorder, functions
         self.count = self.nodes = 0
+        #: Modules that were entered, and ops that were called, inside of the passes.
+        self.modules = self.calls = 0
         self._running = False
 
     @contextlib.contextmanager
@@ -413,11 +374,15 @@ class BackwardPasses:
                 handles.append(node.register_hook(self._forgetting(variable)))
         self.count += 1
         self.nodes += len(nodes)
+        modules, calls = recorder.layers.calls, len(recorder.log)
         self._running = True
         try:
-            yield
+            with self.functions.in_backward():
+                yield
         finally:
             self._running = False
+            self.modules += recorder.layers.calls - modules
+            self.calls += len(recorder.log) - calls
             for handle in handles:
                 handle.remove()
             recorder.python_calls.paused = False
