@@ -73,16 +73,15 @@ class _Fused(torch.autograd.Function):
     def forward(ctx: Any, call: FusedCall, *tensors: Tensor | None) -> tuple[Tensor, ...]:
         inputs = tuple(spec_of(t) for t in tensors if t is not None)
         call.recorder.log.record(call.op, inputs, call.outputs, call.args)
-        outputs, held = call.recorder.evaluate(call.outputs, tensors, ctx.needs_input_grad[1:])
+        outputs = call.recorder.results(call.outputs)
         call.recorder.log.connect(tensors, outputs)
         ctx.set_materialize_grads(False)
-        ctx.call, ctx.inputs, ctx.computed = call, inputs, held is not None
+        ctx.call, ctx.inputs = call, inputs
         ctx.shapes = tuple(None if t is None else spec_of(t) for t in tensors)
         if any(ctx.needs_input_grad):
             saved = (*tensors, *outputs) if call.keeps_inputs else ()
             workspace = (call.recorder.fresh(spec) for spec in call.workspace)
-            # ``held`` comes first, so that it is freed first: a real run may hold the memory of the others through it.
-            ctx.save_for_backward(*((held,) if held is not None else ()), *saved, *workspace)
+            ctx.save_for_backward(*saved, *workspace)
         return outputs
 
     @staticmethod
@@ -90,8 +89,7 @@ class _Fused(torch.autograd.Function):
         call: FusedCall = ctx.call
         if torch.is_grad_enabled():
             raise DifferentiatedTwice(f"the step differentiates {call.op} twice")
-        held, *saved = ctx.saved_tensors if ctx.computed else (None, *ctx.saved_tensors)
-        # ``saved`` lives until the gradients exist, as in the real kernel.
+        saved = ctx.saved_tensors  # which live until the gradients exist, as in the real kernel
         wanted = [
             _gradient_spec(call, spec) if spec is not None and needed else None
             for spec, needed in zip(ctx.shapes, ctx.needs_input_grad[1:], strict=True)
@@ -100,7 +98,7 @@ class _Fused(torch.autograd.Function):
         reads = ctx.inputs if call.keeps_inputs else tuple(spec_of(t) for t in saved)
         made = tuple(spec for spec in wanted if spec is not None)
         call.recorder.log.record(call.op + "_backward", (*reads, *gradient_specs), made, call.args)
-        gradients = call.recorder.gradients(wanted, grads, held)
+        gradients = tuple(None if spec is None else call.recorder.gradient(spec) for spec in wanted)
         call.recorder.log.connect((*saved, *grads), gradients)
         return None, *gradients
 

@@ -1,8 +1,8 @@
 """Operators: how each treats its arguments, what a trace records of them, and the specs of its outputs.
 
 Meta kernels written in Python take 0.2 to 5 milliseconds each. Most ops of a network are elementwise, have a formula,
-or repeat with equal shapes: their outputs' specs are known without the kernel. Without formulas tracing ResNet-50 takes
-twice as long, and DenseNet-121 three times.
+or repeat with equal shapes: their outputs' specs are known without the kernel. Without the formulas of normalization,
+tracing DenseNet-121 takes twice as long.
 """
 
 from __future__ import annotations
@@ -299,23 +299,8 @@ def _batch_norm_backward(slots: Slots, plain: Plain) -> Specs | None:
     if not _is_image(image) or not _one_dtype(slots):
         return None
     channels = dense((image.shape[1],), image.dtype)
-    return _masked((image, channels, channels), plain["output_mask"])
-
-
-def _layer_norm(slots: Slots, plain: Plain) -> Specs | None:
-    rows, normalized = slots[0], len(plain["normalized_shape"])
-    if not _one_dtype(slots) or rows.shape[-normalized:] != plain["normalized_shape"]:
-        return None
-    stats = dense((*rows.shape[: len(rows.shape) - normalized], *(1,) * normalized), rows.dtype)
-    return dense(rows.shape, rows.dtype), stats, stats
-
-
-def _layer_norm_backward(slots: Slots, plain: Plain) -> Specs | None:
-    rows = slots[1]
-    if not _one_dtype(slots):
-        return None
-    parameter = dense(plain["normalized_shape"], rows.dtype)
-    return _masked((dense(rows.shape, rows.dtype), parameter, parameter), plain["output_mask"])
+    specs = (image, channels, channels)
+    return tuple(spec if wanted else None for spec, wanted in zip(specs, plain["output_mask"], strict=True))
 
 
 def _convolution(slots: Slots, plain: Plain) -> Specs | None:
@@ -335,32 +320,9 @@ def _convolution(slots: Slots, plain: Plain) -> Specs | None:
     return (make_spec(shape, channels_last_strides(shape), image.dtype) if last else dense(shape, image.dtype),)
 
 
-def _convolution_backward(slots: Slots, plain: Plain) -> Specs | None:
-    grad, image, weight = slots
-    if not _one_dtype(slots) or not (image.contiguous and weight.contiguous):
-        return None
-    bias = dense((grad.shape[1],), grad.dtype)
-    return _masked((dense(image.shape, grad.dtype), dense(weight.shape, grad.dtype), bias), plain["output_mask"])
-
-
-def _cat(slots: Slots, plain: Plain) -> Specs | None:
-    tensors = slots[1:]
-    first, dim = tensors[0], plain["dim"] % max(len(tensors[0].shape), 1)
-    rest = first.shape[:dim], first.shape[dim + 1 :]
-    fits = [t.contiguous and (t.shape[:dim], t.shape[dim + 1 :]) == rest for t in tensors]
-    if not _one_dtype(tensors) or not all(fits):
-        return None
-    return (dense((*rest[0], sum(t.shape[dim] for t in tensors), *rest[1]), first.dtype),)
-
-
 def _one_dtype(specs: Slots) -> bool:
     """Whether all tensors that are there have one dtype."""
     return len({s.dtype for s in specs if s is not None}) == 1
-
-
-def _masked(specs: Specs, mask: Any) -> Specs:
-    """The specs that ``mask`` asks for, None in the place of the others."""
-    return tuple(spec if wanted else None for spec, wanted in zip(specs, mask, strict=True))
 
 
 def _item(values: Any, i: int) -> int:
@@ -383,11 +345,7 @@ def _is_image(spec: TensorSpec) -> bool:
 FORMULAS: dict[str, Formula] = {
     "native_batch_norm": _batch_norm,
     "native_batch_norm_backward": _batch_norm_backward,
-    "native_layer_norm": _layer_norm,
-    "native_layer_norm_backward": _layer_norm_backward,
-    "cat": _cat,
     "convolution": _convolution,
-    "convolution_backward": _convolution_backward,
 }
 
 
