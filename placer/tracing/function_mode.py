@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 from torch.utils._device import _device_constructors
 
-from placer.tracing.fused_ops import FUSED, DeviceKind, handler_of
+from placer.tracing.fused_ops import FUSED, DeviceKind, Surroundings
 from placer.tracing.isolation import replaced
 from placer.tracing.python_calls import Uncounted
 from placer.tracing.recorder import Recorder
@@ -231,16 +231,15 @@ class FunctionMode(TorchFunctionMode):
         autocast = torch.is_autocast_enabled(self.autocast.device)
         if autocast:
             args, kwargs = self.autocast.cast(func, args, kwargs)
-        handler = None
         if func in FUSED and self.recorder.fused and torch._C._functorch.peek_interpreter_stack() is None:
-            handler = handler_of(func, args, kwargs, self.kind, autocast)
-        if handler is not None:
             self.recorder.original = functools.partial(func, *args, **kwargs)
             try:
                 with Uncounted():
-                    return handler(self.recorder, *args, **kwargs)
+                    result = FUSED[func](Surroundings(self.recorder, self.kind, autocast), *args, **kwargs)
             finally:
                 self.recorder.original = None  # it holds tensors
+            if result is not NotImplemented:
+                return result
         if type(func) is python_types.FunctionType:
             # A function that offers itself to function modes is entered twice: on its way here, and again below.
             self.recorder.python_calls.count -= 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -48,6 +48,14 @@ class DeviceKind:
     def differs(self, kind: str, note: str = "") -> None:
         """The step runs other ops on ``kind`` than on the CPU."""
         self.others.setdefault("cpu" if kind == self.name else kind, note)
+
+
+class Surroundings(NamedTuple):
+    """Where a function is called: what records it, for which kind of device, and whether autocast is on."""
+
+    recorder: Recorder
+    kind: DeviceKind
+    autocast: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +139,7 @@ def inference_call(
 
 
 def attention(
-    recorder: Recorder,
+    around: Surroundings,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -140,7 +148,7 @@ def attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Tensor:
+) -> Any:
     """``scaled_dot_product_attention``; args: is_causal, whether there is a mask, dropout_p, enable_gqa."""
     shape = (*query.shape[:-1], value.shape[-1])
     dtype = dtype_name(query.dtype)
@@ -149,9 +157,8 @@ def attention(
     output = like(make_spec(tuple(shape), source.stride, dtype)) if len(shape) == 4 else dense(shape, dtype)
     statistics = dense(shape[:-1], "float32")
     args = (bool(is_causal), attn_mask is not None, float(dropout_p), bool(enable_gqa))
-    call = FusedCall(recorder, "aten::scaled_dot_product_attention", args, (output,), (statistics,))
-    result: Tensor = call(query, key, value, attn_mask)
-    return result
+    call = FusedCall(around.recorder, "aten::scaled_dot_product_attention", args, (output,), (statistics,))
+    return call(query, key, value, attn_mask)
 
 
 # --- recurrent layers -----------------------------------------------------------------------------------------------
@@ -165,7 +172,7 @@ def recurrent(name: str) -> Callable[..., Any]:
     Call args: has_biases, num_layers, dropout, train, bidirectional, batch_first, time steps.
     """
 
-    def handler(recorder: Recorder, data: Tensor, second: Any, *rest: Any, **kwargs: Any) -> Any:
+    def handler(around: Surroundings, data: Tensor, second: Any, *rest: Any, **kwargs: Any) -> Any:
         if kwargs:  # the schema's names, in order
             rest = (*rest, *kwargs.values())
         packed = not isinstance(rest[0], (list, tuple)) or (
@@ -190,7 +197,7 @@ def recurrent(name: str) -> Callable[..., Any]:
         cell_width = states[-1].shape[-1]
         gates = dense((rows * layers * directions * (_GATES[name] + 1) * cell_width,), dtype)
         outputs = (output, *(dense(s.shape, dtype) for s in states))
-        call = FusedCall(recorder, f"aten::{name}", args, outputs, (gates,))
+        call = FusedCall(around.recorder, f"aten::{name}", args, outputs, (gates,))
         return call(data, *states, *weights, *((batch_sizes,) if packed else ()))
 
     return handler
@@ -199,11 +206,11 @@ def recurrent(name: str) -> Callable[..., Any]:
 def cell(name: str) -> Callable[..., Any]:
     """The handler of ``torch.lstm_cell`` and the other cells."""
 
-    def handler(recorder: Recorder, data: Tensor, hidden: Any, *weights: Tensor | None, **kwargs: Tensor | None) -> Any:
+    def handler(around: Surroundings, data: Tensor, hidden: Any, *weights: Any, **kwargs: Any) -> Any:
         states: tuple[Tensor, ...] = (hidden,) if isinstance(hidden, Tensor) else tuple(hidden)
         outputs = tuple(dense(s.shape, dtype_name(data.dtype)) for s in states)
         gates = dense((*states[0].shape[:-1], _GATES[name] * states[0].shape[-1]), outputs[0].dtype)
-        call = FusedCall(recorder, f"aten::{name}_cell", (), outputs, (gates,))
+        call = FusedCall(around.recorder, f"aten::{name}_cell", (), outputs, (gates,))
         return call(data, *states, *weights, *kwargs.values())
 
     return handler
@@ -212,40 +219,30 @@ def cell(name: str) -> Callable[..., Any]:
 # --- dropout --------------------------------------------------------------------------------------------------------
 
 
-def dropout_applies(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> bool:  # noqa: A002
-    """Whether ``F.dropout`` with these arguments is one fused call; in place it is traced as it is."""
-    return bool(training) and 0.0 < p <= 1.0 and not inplace and input.numel() > 0
-
-
 def dropout(
-    recorder: Recorder,
+    around: Surroundings,
     input: Tensor,  # noqa: A002 - PyTorch's own name
     p: float = 0.5,
     training: bool = True,
     inplace: bool = False,
-) -> Tensor:
-    """``F.dropout``; args: p. A boolean mask is what backward needs."""
+) -> Any:
+    """``F.dropout``; args: p. A boolean mask is what backward needs. In place it is traced as it is."""
+    if not training or not 0.0 < p <= 1.0 or inplace or input.numel() == 0:
+        return NotImplemented
     spec = spec_of(input)
     mask = make_spec(*elementwise_layout([spec]), "bool")
-    call = FusedCall(recorder, "aten::dropout", (float(p),), (like(spec),), (mask,), keeps_inputs=False)
-    result: Tensor = call(input)
-    return result
+    call = FusedCall(around.recorder, "aten::dropout", (float(p),), (like(spec),), (mask,), keeps_inputs=False)
+    return call(input)
 
 
-def mish(recorder: Recorder, input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
+def mish(around: Surroundings, input: Tensor, inplace: bool = False) -> Any:  # noqa: A002
     """``F.mish``, whose gradient is one kernel on real devices and eight ops on meta tensors."""
     spec = spec_of(input)
-    result: Tensor = FusedCall(recorder, "aten::mish", (), (like(spec),))(input)
-    return result
-
-
-def max_pool1d_applies(input: Tensor, *_: Any, return_indices: bool = False, **__: Any) -> bool:  # noqa: A002
-    """Whether PyTorch takes the kernel without indices: nothing asks for a gradient."""
-    return not return_indices and not (torch.is_grad_enabled() and input.requires_grad)
+    return FusedCall(around.recorder, "aten::mish", (), (like(spec),))(input)
 
 
 def max_pool1d(
-    recorder: Recorder,
+    around: Surroundings,
     input: Tensor,  # noqa: A002 - PyTorch's own name
     kernel_size: Any,
     stride: Any = None,
@@ -253,83 +250,58 @@ def max_pool1d(
     dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Tensor:
+) -> Any:
     """``F.max_pool1d`` without a gradient: one kernel of its own. With a gradient it is a two-dimensional pooling."""
+    if return_indices or (torch.is_grad_enabled() and input.requires_grad):
+        return NotImplemented
     kernel, pad, gap = (int(v[0]) if isinstance(v, (tuple, list)) else int(v) for v in (kernel_size, padding, dilation))
     stride_number = stride[0] if isinstance(stride, (tuple, list)) and stride else stride
     step = int(stride_number) if stride_number else kernel
     span = input.shape[-1] + 2 * pad - gap * (kernel - 1) - 1
     length = (-(-span // step) if ceil_mode else span // step) + 1
     spec = dense((*input.shape[:-1], length), spec_of(input).dtype)
-    return inference_call(recorder, "aten::max_pool1d", (kernel, step, pad, gap, ceil_mode), (spec,), (input,))[0]
+    args = (kernel, step, pad, gap, ceil_mode)
+    return inference_call(around.recorder, "aten::max_pool1d", args, (spec,), (input,))[0]
 
 
 def rms_norm(
-    recorder: Recorder,
+    around: Surroundings,
     input: Tensor,  # noqa: A002 - PyTorch's own name
     normalized_shape: Any,
     weight: Tensor | None = None,
     eps: float | None = None,
-) -> Tensor:
-    """``F.rms_norm`` on CUDA; args: normalized_shape. Backward needs the reciprocal of each row's root mean square."""
+) -> Any:
+    """``F.rms_norm`` on CUDA; args: normalized_shape. Backward needs the reciprocal of each row's root mean square.
+
+    ``rms_norm_symint`` takes the ops apart for complex numbers, channels-last tensors and a weight of another dtype;
+    under autocast all have one.
+    """
     spec = spec_of(input)
+    one_dtype = around.autocast or weight is None or weight.dtype == input.dtype
+    if input.is_complex() or is_channels_last(spec) or not one_dtype:
+        return NotImplemented
+    around.kind.differs("cuda")
+    if around.kind.name != "cuda":
+        return NotImplemented
     shape = tuple(int(n) for n in normalized_shape)
     rows = dense((*spec.shape[: len(spec.shape) - len(shape)], *(1,) * len(shape)), "float32")
     output = dense(spec.shape, spec.dtype)
-    result: Tensor = FusedCall(recorder, "aten::_fused_rms_norm", (shape,), (output,), (rows,))(input, weight)
-    return result
-
-
-def _is_one_kernel(
-    autocast: bool,
-    input: Tensor,  # noqa: A002 - PyTorch's own name
-    normalized_shape: Any,
-    weight: Tensor | None = None,
-    eps: float | None = None,
-) -> bool:
-    """Whether torch's CUDA builds have one kernel for ``F.rms_norm`` with these arguments.
-
-    ``rms_norm_symint`` takes the ops apart for complex numbers, channels-last tensors and a weight of another dtype;
-    under ``autocast`` all have one.
-    """
-    return (
-        not input.is_complex()
-        and not is_channels_last(spec_of(input))
-        and (autocast or weight is None or weight.dtype == input.dtype)
-    )
+    return FusedCall(around.recorder, "aten::_fused_rms_norm", (shape,), (output,), (rows,))(input, weight)
 
 
 # --- which functions --------------------------------------------------------------------------------------------------
 
-_HANDLERS: dict[Any, Callable[..., Any]] = {
+#: The functions that may be one call, each with what records a call of it, or returns NotImplemented for one that is
+#: several ops. It is called with the surroundings, and with the function's own arguments.
+FUSED: dict[Any, Callable[..., Any]] = {
     F.scaled_dot_product_attention: attention,
+    F.dropout: dropout,
     F.mish: mish,
-    **{getattr(torch._VF, n): recurrent(n) for n in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
-    **{getattr(torch._VF, f"{n}_cell"): cell(n) for n in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
+    **dict.fromkeys((F.max_pool1d, torch.max_pool1d), max_pool1d),
+    **dict.fromkeys((F.rms_norm, torch.rms_norm), rms_norm),
+    **{getattr(torch._VF, name): recurrent(name) for name in _GATES},
+    **{getattr(torch._VF, f"{name}_cell"): cell(name) for name in _GATES},
 }
-_MAX_POOL1D = (F.max_pool1d, torch.max_pool1d)
-_RMS_NORM = (F.rms_norm, torch.rms_norm)
-#: All functions that may be one call.
-FUSED = frozenset({*_HANDLERS, F.dropout, *_MAX_POOL1D, *_RMS_NORM})
-
-
-def handler_of(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], kind: DeviceKind, autocast: bool
-) -> Callable[..., Any] | None:
-    """The handler of a call of a PyTorch function that is kept as one fused call on ``kind``; None for other calls.
-
-    Notes other kinds of devices where such a call is another. ``autocast``: whether it is on.
-    """
-    if func is F.dropout:
-        return dropout if dropout_applies(*args, **kwargs) else None
-    if func in _MAX_POOL1D:
-        return max_pool1d if max_pool1d_applies(*args, **kwargs) else None
-    if func in _RMS_NORM:
-        if not _is_one_kernel(autocast, *args, **kwargs):
-            return None
-        kind.differs("cuda")
-        return rms_norm if kind.name == "cuda" else None
-    return _HANDLERS.get(func)
 
 
 # --- the fast path of transformers ------------------------------------------------------------------------------------
@@ -405,20 +377,12 @@ class _Attention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        slow = functools.partial(
-            super().forward,
-            query,
-            key,
-            value,
-            key_padding_mask,
-            need_weights,
-            attn_mask,
-            average_attn_weights,
-            is_causal,
-        )
+        operands = (query, key, value)
+        options = (key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
+        slow = functools.partial(super().forward, *operands, *options)
         weights = (self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias)
         masks = [m for m in (key_padding_mask, attn_mask) if m is not None]
-        if not _takes_fast_path(self.placer_recorder, self, (query, key, value), weights):
+        if not _takes_fast_path(self.placer_recorder, self, operands, weights):
             return slow()
         if self.bias_k is not None or self.bias_v is not None or self.add_zero_attn:
             return slow()
