@@ -9,7 +9,7 @@ import sysconfig
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -142,11 +142,6 @@ def _names(code: types.CodeType) -> Iterator[str]:
 
 # --- deep copies ------------------------------------------------------------------------------------------------------
 
-_HOOKS = (
-    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks",
-    "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
-)  # fmt: skip
-
 
 def copied(workload: Workload, real: bool) -> Workload:
     """The workload on copies: with values, on the CPU, or without.
@@ -161,7 +156,7 @@ def copied(workload: Workload, real: bool) -> Workload:
     if real and workload.draw is not None:
         workload.draw()
     parts = (unwrap(workload.model), *workload.batch, workload.loss, workload.optimizer)
-    model, args, kwargs, loss_target, loss, optimizer = _deep_copy(parts, _with_values if real else _without_values)
+    model, args, kwargs, loss_target, loss, optimizer = _deep_copy(parts, real)
     _remove_hooks(model)
     return dataclasses.replace(
         workload,
@@ -181,52 +176,47 @@ def meta_model(model: nn.Module) -> nn.Module:
 
     Small integer tensors keep their values, as they may steer the step. Raises TraceError where it cannot be copied.
     """
-    result: nn.Module = _deep_copy(unwrap(model), _without_values)
+    result: nn.Module = _deep_copy(unwrap(model), real=False)
     _remove_hooks(result)
     return result
 
 
-def _deep_copy(original: T, convert: Callable[[Tensor], Tensor]) -> T:
-    """A deep copy with converted tensors. TraceError where something refuses to be copied."""
+def _deep_copy(original: T, real: bool) -> T:
+    """A deep copy, with tensors with values or without. TraceError where something refuses to be copied."""
     try:
-        with isolated(), torch.no_grad():
+        with isolated(), torch.no_grad(), torch._C.DisableTorchFunction():
             reachable = Reachable(original=original)
-            held = [*values.of_modules(reachable.modules.values()), *reachable.tensors]
-            return copy.deepcopy(original, {id(tensor): _converted(tensor, convert) for tensor in held})
+            tensors = [*values.of_modules(reachable.modules.values()), *reachable.tensors]
+            stand_ins = {id(tensor): _stand_in(tensor, real) for tensor in tensors}
+        with isolated(), torch.no_grad():
+            return copy.deepcopy(original, stand_ins)
     except Exception as error:  # the boundary to the copying of any object
         raise TraceError(f"the workload could not be copied: {type(error).__name__}: {first_line(error)}") from error
 
 
-def _converted(tensor: Tensor, convert: Callable[[Tensor], Tensor]) -> Tensor:
-    """A converted tensor of the same class, with the same attributes."""
-    with torch._C.DisableTorchFunction():
-        converted = convert(tensor)
-        if isinstance(tensor, nn.Parameter) and not isinstance(converted, nn.Parameter):
-            converted = nn.Parameter(converted, requires_grad=tensor.requires_grad)
-        elif tensor.requires_grad:
-            converted.requires_grad_()
-        converted.__dict__.update(tensor.__dict__)
-        return converted
-
-
-def _without_values(tensor: Tensor) -> Tensor:
-    """A meta tensor like it; one that may steer the step is cloned with its values, to the CPU."""
-    if not is_lazy(tensor) and values.may_steer(tensor):
-        return tensor.detach().to("cpu", copy=True)
-    return values.meta_like(tensor)
-
-
-def _with_values(tensor: Tensor) -> Tensor:
-    return tensor.detach().clone() if tensor.is_meta or is_lazy(tensor) else tensor.detach().to("cpu", copy=True)
+def _stand_in(tensor: Tensor, real: bool) -> Tensor:
+    """A tensor of the same class, with the same attributes; one that may steer the step has values in any case."""
+    if is_lazy(tensor) or tensor.is_meta:
+        made = tensor.detach().clone() if real else values.meta_like(tensor)
+    elif real or values.may_steer(tensor):
+        made = tensor.detach().to("cpu", copy=True)
+    else:
+        made = values.meta_like(tensor)
+    if isinstance(tensor, nn.Parameter) and not isinstance(made, nn.Parameter):
+        made = nn.Parameter(made, requires_grad=tensor.requires_grad)
+    elif tensor.requires_grad:
+        made.requires_grad_()
+    made.__dict__.update(tensor.__dict__)
+    return made
 
 
 def _remove_hooks(model: nn.Module) -> None:
     """Take every hook away that is not torch's own, such as those of spectral_norm, which are part of the model."""
     for module in model.modules():
-        for name in _HOOKS:
-            hooks = module.__dict__.get(name) or {}
-            for key in [key for key, hook in hooks.items() if not _is_torchs_own(hook)]:
-                del hooks[key]
+        for name, hooks in vars(module).items():
+            if name.endswith("_hooks") and isinstance(hooks, dict):
+                for key in [key for key, hook in hooks.items() if callable(hook) and not _is_torchs_own(hook)]:
+                    del hooks[key]
 
 
 def _is_torchs_own(hook: Any) -> bool:

@@ -378,7 +378,7 @@ class _Attention(nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         operands = (query, key, value)
-        options = (key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
+        options: tuple[Any, ...] = (key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
         slow = functools.partial(super().forward, *operands, *options)
         weights = (self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias)
         masks = [m for m in (key_padding_mask, attn_mask) if m is not None]

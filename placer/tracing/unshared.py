@@ -15,6 +15,7 @@ import os
 import stat
 import sys
 import threading
+from itertools import compress
 from pathlib import Path
 
 #: More shared memory than this, in bytes, is not copied, and no more of files: it cannot be written to.
@@ -162,6 +163,7 @@ def kept_by_threads() -> list[object]:
     for kind in kinds:
         kinds += type.__subclasses__(kind)
     wanted = frozenset(kinds)
-    owners = [value for value in gc.get_objects() if type(value) in wanted]
+    objects = gc.get_objects()
+    owners = list(compress(objects, map(wanted.__contains__, map(type, objects))))  # no other thread runs meanwhile
     dictionaries = [inside for inside in gc.get_referents(*owners) if type(inside) is dict]
     return [owners, *gc.get_referents(*dictionaries), sys._current_exceptions()]

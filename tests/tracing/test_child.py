@@ -142,21 +142,6 @@ def test_memory_of_the_parent_that_a_child_writes_to_counts(no_children: None, m
     assert weights[0] == 1
 
 
-@pytest.mark.skipif(not hasattr(os, "waitid"), reason="needs waitid")
-def test_an_answer_is_read_that_was_sent_just_before_the_child_was_found_ended(
-    no_children: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked_at: list[int] = []
-
-    def has_ended(pid: int) -> bool:
-        looked_at.append(pid)
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT) is not None
-
-    monkeypatch.setattr(child, "_has_ended", has_ended)
-    assert child.call(lambda: time.sleep(0.5)) is None
-    assert looked_at
-
-
 @pytest.mark.skipif(child._FORK_ALONE is None, reason="the C library has no fork without handlers")
 def test_a_fork_that_no_handler_sees_lets_no_other_thread_run_meanwhile() -> None:
     """A child that lets one run waits for it for ever."""
@@ -264,28 +249,6 @@ def test_all_attempts_have_one_limit(no_children: None) -> None:
     began = time.monotonic() - 100
     with pytest.raises(child.TookTooLong):
         child.call(hang, limit_seconds=100, began=began)
-
-
-def test_what_other_threads_compute_meanwhile_has_values() -> None:
-    """On copies in the process, only the step's own threads are traced."""
-    done = threading.Event()
-    kinds: set[str] = set()
-
-    def work() -> None:
-        while True:
-            thread = threading.Thread(target=lambda: kinds.add(torch.randn(10).device.type))
-            thread.start()
-            thread.join()
-            if done.is_set():
-                return
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    for _ in range(5):
-        trace_here(make_workload(nn.Sequential(*[nn.Linear(4, 4) for _ in range(100)]), (3, 4), mode="train"))
-    done.set()
-    worker.join()
-    assert kinds == {"cpu"}
 
 
 def test_ctrl_c_ends_the_child_and_is_raised(no_children: None) -> None:
@@ -440,15 +403,6 @@ def test_a_child_asks_nothing_of_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     assert trace(make_workload(step, (3, 4), modules=model, mode="train")).calls
     with pytest.raises(AssertionError, match="CUDA was asked"):
         torch.cuda.synchronize()
-
-
-def test_what_stands_for_the_compiler_in_a_child_does_not_load_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading it takes a second in every child."""
-    stands = isolation._Light("torch._dynamo", {})
-    monkeypatch.setitem(sys.modules, "torch._dynamo", stands)
-    with isolation.isolated():
-        pass
-    assert sys.modules["torch._dynamo"] is stands
 
 
 def test_what_stands_for_symbolic_sizes_answers_all_that_this_torchs_kernels_ask() -> None:

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from placer.tracing import MissingKernel, trace
-from placer.tracing.cpu_kernels import CpuKernels
 from placer.workload import make_workload
 
 
@@ -106,23 +105,6 @@ def test_a_kernel_for_the_gradient_counts_and_the_layer_is_named() -> None:
     assert found.missing_on_cpu == MissingKernel("placer_tests::doubled_gradient", "", "1")
     with pytest.raises(NotImplementedError):
         model(x).sum().backward()
-
-
-def test_dtypes_that_all_devices_refuse_to_mix_are_no_missing_kernel() -> None:
-    class MixedCall:
-        func = torch.ops.aten.mm.default
-        args = torch.zeros(2, 2, dtype=torch.float16), torch.zeros(2, 2)
-
-    kernels = CpuKernels()
-    kernels._check_dtypes("aten::mm", MixedCall.func, MixedCall.args, {}, lambda: "")
-    assert kernels.missing is None
-
-
-def test_asking_draws_no_random_numbers() -> None:
-    x = torch.zeros(4, 5, dtype=torch.float16)
-    before = torch.random.get_rng_state()
-    CpuKernels()._check_dtypes("aten::bernoulli", torch.ops.aten.bernoulli.default, (x,), {}, lambda: "")
-    assert torch.equal(torch.random.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import torch
-from pictures import picture, same
 from torch import nn
 
 from placer.errors import TraceError
@@ -121,32 +118,6 @@ def test_a_draw_that_drops_layers_may_be_read(drop: float, layers: int) -> None:
     assert any("this is what one draw runs" in note for note in traced.notes)
     assert not any("real run" in note for note in traced.notes)
     assert torch.equal(torch.random.get_rng_state(), before)
-
-
-@pytest.mark.parametrize("mode", ["train", "infer"])
-def test_draws_of_python_and_numpy_are_noted_and_leave_their_generators(mode: str) -> None:
-    class Draws(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
-            self.second = nn.utils.spectral_norm(nn.Linear(4, 4))
-            self.history = torch.zeros(3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.history += random.random() + np.random.rand()  # noqa: NPY002
-            result: torch.Tensor = self.second(self.first(x))
-            return result
-
-    model = Draws()
-    before, python = picture(model), random.getstate()
-    traced = trace(make_workload(model, (6, 4), mode=mode))
-    assert [note.partition(":")[0] for note in traced.notes if "draws" in note] == [
-        "the step draws random numbers of Python",
-        "the step draws random numbers of numpy",
-    ]
-    assert random.getstate() == python
-    assert same(before, picture(model))
-    assert torch.equal(model.history, torch.zeros(3))
 
 
 def test_a_step_that_only_imports_numpy_random_does_not_draw_from_it() -> None:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from placer.tracing import trace
-from placer.tracing.python_calls import AROUND, FAR, NEAR, LruStack
 from placer.workload import make_workload
 
 
@@ -143,20 +142,3 @@ def test_tracing_a_step_function_counts_nothing_of_its_own() -> None:
     finally:
         sys.setprofile(None)
     assert trace(make_workload(step, batch=x, modules=network)).python_calls == pytest.approx(count, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("functions", "rounds", "expected"),
-    [
-        (NEAR - AROUND, 5, 0.0),
-        (FAR + 1, 5, 5 * (FAR + 1)),
-        ((NEAR + FAR) // 2 + 1, 3, ((NEAR + FAR) // 2 + 1) * (1 + 2 * 0.5)),
-    ],
-    ids=["few", "many", "between"],
-)
-def test_functions_are_evicted_by_their_reuse_distance(functions: int, rounds: int, expected: float) -> None:
-    stack = LruStack()
-    for _ in range(rounds):
-        for function in range(functions):
-            stack.enter(function)
-    assert stack.evicted == expected

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import multiprocessing
 import os
@@ -206,30 +205,6 @@ def test_rows_that_a_step_writes_to_a_database_stay_in_the_child(tmp_path: Path)
     assert database.execute("select * from losses").fetchall() == [(1.5,)]
     database.close()
     assert {path.name for path in tmp_path.iterdir()} == {"rows.db"}
-
-
-def paths_as_on_macos(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system names the file of a descriptor where it is asked for, in 1024 bytes."""
-    command, control = 50, fcntl.fcntl
-
-    def controls(number: Any, asked: int, argument: Any = 0) -> Any:
-        if asked != command:
-            return control(number, asked, argument)
-        return os.fsencode(os.readlink(f"/proc/self/fd/{number}")).ljust(len(argument), b"\0")  # noqa: PTH115
-
-    monkeypatch.setattr(fcntl, "F_GETPATH", command, raising=False)
-    monkeypatch.setattr(fcntl, "fcntl", controls)
-
-
-def test_files_are_opened_anew_by_the_path_that_macos_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "ein Name mit \u00e4"
-    path.write_text("first\nsecond\n")
-    paths_as_on_macos(monkeypatch)
-    with path.open() as file:
-        assert unshared._path_of(file.fileno()) == str(path)
-        assert os.read(file.fileno(), 6) == b"first\n"
-        assert child.call(lambda: os.read(file.fileno(), 100)) == b"second\n"
-        assert os.read(file.fileno(), 100) == b"second\n"
 
 
 def test_another_file_that_has_taken_the_path_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
