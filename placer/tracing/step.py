@@ -67,18 +67,17 @@ class _Record:
         self.log = self.recorder.log
         self.functions = FunctionMode(self.recorder, workload.autocast, kind)
         self.updates = optimizers.Updates(self.recorder, kind)
-        self.passes = BackwardPasses(self.recorder, self.functions)
+        self.passes = BackwardPasses(self.recorder, self.functions, ends_phase=workload.is_step_function)
         self.draws = PythonDraws()
         if workload.compiled is not None:
             self.log.dataflow = Dataflow()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Follow modules, backward passes, updates and regions of autocast. Ops are recorded inside ``recording``."""
+        """Follow modules, updates and regions of autocast. Ops are recorded inside ``recording``."""
         with (
             self.functions.autocast.watching(),
             self.layers.watching(self._entering),
-            self.passes.watching(),
             self.updates.watching(),
         ):
             yield
@@ -264,8 +263,9 @@ class _ModelStep:
         if loss is None:
             raise NothingTrains("the loss does not depend on any parameter that requires a gradient")
         del output
-        with record.errors("backward"):
+        with record.errors("backward"), record.passes.watching():
             loss.backward()
+        record.log.end_phase("optimizer")
         return loss
 
     def _trace(self, outputs: list[Tensor]) -> Trace:
@@ -311,8 +311,8 @@ def _run_function(workload: Workload, attempt: Attempt, kind: DeviceKind, hosted
     batch = _specs(inputs)
     record = _Record(workload, attempt, kind, reachable.modules)
     record.layers.reset()
-    counting = record.recorder.python_calls.counting()
-    with record.errors("step function"), record.watching(), record.recording(), counting:
+    counting, passes = record.recorder.python_calls.counting(), record.passes.watching()
+    with record.errors("step function"), record.watching(), passes, record.recording(), counting:
         output = workload.model(*workload.args, **workload.kwargs)
     record.log.end_phase("forward")
     train = record.passes.count > 0
@@ -333,10 +333,11 @@ class BackwardPasses:
     """Counts backward passes and autograd nodes while ``watching``, and sets the phase of the recorder's log.
 
     What follows a pass (clipping, an update by hand) counts as the optimizer phase until a module runs again.
+    ``ends_phase``: that begins with the end of a pass.
     """
 
-    def __init__(self, recorder: Recorder, functions: FunctionMode) -> None:
-        self.recorder, self.functions = recorder, functions
+    def __init__(self, recorder: Recorder, functions: FunctionMode, ends_phase: bool) -> None:
+        self.recorder, self.functions, self.ends_phase = recorder, functions, ends_phase
         self.count = self.nodes = 0
         #: Modules that were entered, and ops that were called, inside of the passes.
         self.modules = self.calls = 0
@@ -386,7 +387,8 @@ class BackwardPasses:
             for handle in handles:
                 handle.remove()
             recorder.python_calls.paused = False
-            recorder.log.end_phase("optimizer")
+            if self.ends_phase:
+                recorder.log.end_phase("optimizer")
 
     def _forgetting(self, variable: Tensor) -> Callable[..., None]:
         """Stop counting the gradient of a parameter as an activation once it is in place."""
