@@ -86,8 +86,13 @@ def without_compiler() -> None:
     They ask it to leave them alone, and shapes whether they are symbols, which they are not. Whoever asks for anything
     else gets the modules themselves.
     """
+    compiler = {
+        "disable": lambda function, *_, **__: function,
+        "graph_break": lambda *_, **__: None,
+        "config": _Light("torch._dynamo.config", {"error_on_nested_fx_trace": True}),  # asked for by checkpointing
+    }
     for name, answers in (
-        ("torch._dynamo", {"disable": lambda function, *_, **__: function, "graph_break": lambda *_, **__: None}),
+        ("torch._dynamo", compiler),
         ("torch.fx.experimental.symbolic_shapes", SIZES_ARE_NUMBERS),
         ("sympy", dict.fromkeys(("Basic", "Expr", "Integer", "Number", "Symbol"), _NoSymbol)),
     ):

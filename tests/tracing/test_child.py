@@ -420,3 +420,19 @@ def test_what_stands_for_symbolic_sizes_answers_all_that_this_torchs_kernels_ask
     of_symbols = {"constrain_range", "_constrain_range_for_size"}  # by ops of symbols alone
     assert len(asked) > 5
     assert asked - of_symbols <= isolation.SIZES_ARE_NUMBERS.keys()
+
+
+def test_activation_checkpointing_loads_no_compiler_in_a_child() -> None:
+    script = """
+import sys, torch
+from torch.utils.checkpoint import checkpoint
+from placer.tracing import trace
+from placer.workload import make_workload
+class Net(torch.nn.Linear):
+    def forward(self, x):
+        result = checkpoint(super().forward, x, use_reentrant=False)
+        assert not {"torch._dynamo.config", "sympy.core"} & {*sys.modules}
+        return result
+assert trace(make_workload(Net(4, 4), (6, 4), mode="train")).calls
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
