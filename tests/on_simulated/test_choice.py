@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 from on_simulated.two_devices import devices_of, large
 from simulated.device import SimulatedDevice
 from simulated.spec import SPEC
@@ -15,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import placer
 from placer import machine
+from placer.cli import main
 from placer.machine import devices, identity
 from placer.profile.profile import Device, Profile
 
@@ -30,6 +33,13 @@ def test_looking_creates_no_context(device: SimulatedDevice) -> None:
     assert not machine.has_context("sim")
     assert machine.known_free_memory("sim") is None
     assert machine.utilization("sim") is None
+    for arguments in (["doctor"], ["doctor", "--format", "json"]):
+        shown = CliRunner().invoke(main, arguments, prog_name="placer")
+        assert shown.exit_code == 0, shown.output
+    assert {row["device"]: row["knowledge"] for row in json.loads(shown.stdout)["devices"]} == {
+        "cpu": "published",
+        "sim": "convention",
+    }
     assert device.contexts == 0
     free, total = machine.memory("sim")  # only a context can tell
     assert 0 < free <= total == SPEC.memory
@@ -80,14 +90,34 @@ def test_what_pays_is_moved_and_trains_there(device: SimulatedDevice, profile_fi
 
 def test_asked_again_a_model_that_was_moved_away_comes_back(device: SimulatedDevice, profile_file: Path) -> None:
     model = large()
-    for _ in range(2):
-        placer.choose(model, (512, 256), mode="train", profile=profile_file)
-        assert devices_of(model) == {"sim"}
-    model.to("cpu")
-    placer.choose(model, (512, 256), mode="train", profile=profile_file, move=False)
-    assert devices_of(model) == {"cpu"}
-    placer.choose(model, (512, 256), mode="train", profile=profile_file)
-    assert devices_of(model) == {"sim"}
+    for here, move, there in (("cpu", True, "sim"), ("sim", True, "sim"), ("cpu", False, "cpu"), ("cpu", True, "sim")):
+        placer.choose(model.to(here), (512, 256), mode="train", profile=profile_file, move=move)
+        assert devices_of(model) == {there}
+
+
+def test_a_job_is_moved_as_a_whole_or_not_at_all(
+    device: SimulatedDevice, profile_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = large(), large()
+    adam = torch.optim.Adam(first.parameters())
+    parts = [
+        placer.Part("one", first, (512, 256), mode="train", optimizer=adam),
+        placer.Part("two", second, (512, 256), mode="train", count=2),
+    ]
+    to = nn.Module.to
+
+    def refuse(self: nn.Module, *args: object, **kwargs: object) -> nn.Module:
+        if self is second:
+            raise RuntimeError("the device is gone")
+        return to(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nn.Module, "to", refuse)
+        with pytest.warns(placer.PlacerWarning, match="not placed as predicted"):
+            assert placer.choose(placer.Job(parts), profile=profile_file).decision.device == "cpu"
+    assert devices_of(first) == devices_of(second) == {"cpu"}
+    assert placer.choose(placer.Job(parts), profile=profile_file).decision.device == "sim"
+    assert devices_of(first) == devices_of(second) == {"sim"}
 
 
 @pytest.mark.parametrize(("rate", "chosen"), [(1e16, "meta"), (1e7, "sim")])

@@ -42,30 +42,25 @@ def train(model: nn.Module, optimizer: Any, scheduler: Any, x: torch.Tensor) -> 
 
 
 def test_everything_that_must_move_moves_and_references_hold(profile_file: Path) -> None:
-    torch.manual_seed(0)
-    model = Tied()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
-    x = torch.randn(512, 256)
-    losses = [train(model, optimizer, scheduler, x)]
-    parameters = [id(p) for p in model.parameters()]
-    groups = optimizer.param_groups[0]
-    placement = placer.choose(model, (512, 256), optimizer=optimizer, profile=profile_file, devices="sim")
-    assert placement.decision.device == "sim"
-    assert {t.device.type for t in (*model.parameters(), *model.buffers())} == {"sim"}
-    assert model.second.weight is model.first.weight
-    assert [id(p) for p in model.parameters()] == [id(p) for p in groups["params"]] == parameters
-    state = optimizer.state[model.first.weight]
-    assert state["exp_avg"].device.type == "sim"
-    losses += [train(model, optimizer, scheduler, placement.to(x)) for _ in range(3)]
-    assert groups["lr"] == pytest.approx(1e-2 / 16)  # the scheduler still drives the same group
-
-    torch.manual_seed(0)
-    alone = Tied()
-    own = torch.optim.Adam(alone.parameters(), lr=1e-2)
-    schedule = torch.optim.lr_scheduler.StepLR(own, 1, gamma=0.5)
-    x = torch.randn(512, 256)
-    assert losses == pytest.approx([train(alone, own, schedule, x) for _ in range(4)], rel=1e-5)
+    losses: list[list[float]] = []
+    for device in ("cpu", "sim"):
+        torch.manual_seed(0)
+        model = Tied()
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+        x = torch.randn(512, 256)
+        losses.append([train(model, optimizer, scheduler, x)])
+        parameters = [id(p) for p in model.parameters()]
+        group = optimizer.param_groups[0]
+        placement = placer.choose(model, (512, 256), optimizer=optimizer, profile=profile_file, devices=device)
+        assert placement.decision.device == device
+        assert {t.device.type for t in (*model.parameters(), *model.buffers())} == {device}
+        assert model.second.weight is model.first.weight
+        assert [id(p) for p in model.parameters()] == [id(p) for p in group["params"]] == parameters
+        assert optimizer.state[model.first.weight]["exp_avg"].device.type == device
+        losses[-1] += [train(model, optimizer, scheduler, placement.to(x)) for _ in range(3)]
+        assert group["lr"] == pytest.approx(1e-2 / 16)  # the scheduler still drives the same group
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 def test_checkpoints_come_back_and_can_be_loaded_anywhere(profile_file: Path, tmp_path: Path) -> None:

@@ -27,11 +27,6 @@ def wide() -> nn.Module:
     return nn.Linear(2000, 2000)
 
 
-def deep() -> nn.Module:
-    """As large, in many tensors: the intermediates of an update are those of all of them, or of one at a time."""
-    return nn.Sequential(nn.Linear(2000, 500), *(nn.Linear(500, 500) for _ in range(8)), nn.Linear(500, 2000))
-
-
 def ask(model: nn.Module, profile: Path, **options: object) -> placer.Placement:
     return placer.choose(model, (512, 2000), **{"mode": "train", "profile": profile, "move": False, **options})  # type: ignore[arg-type]
 
@@ -69,8 +64,9 @@ def test_a_model_that_trains_on_the_device_fits_there(assemble: Assemble, profil
 
 
 def test_what_is_predicted_to_be_needed_covers_what_a_step_needs(assemble: Assemble, profile_file: Path) -> None:
+    """Of many tensors: the intermediates of an update are those of all of them, or of one at a time."""
     (device,) = assemble(SPEC)
-    model = deep()
+    model = nn.Sequential(nn.Linear(2000, 500), *(nn.Linear(500, 500) for _ in range(8)), nn.Linear(500, 2000))
     needed = ask(model, profile_file).predictions["sim"].peak_memory_bytes
     optimizer = trained(model, "sim")
     gc.collect()

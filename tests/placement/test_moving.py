@@ -229,8 +229,9 @@ def test_what_a_device_refuses_is_put_back(
         lambda: torch.jit.script(nn.BatchNorm1d(2)),
         lambda: torch.jit.trace(nn.BatchNorm1d(2).eval(), torch.ones(3, 2)),
         lambda: nn.BatchNorm1d(2),
+        lambda: nn.LSTM(2, 2),  # keeps its weights in a list besides
     ],
-    ids=["scripted", "traced", "a module"],
+    ids=["scripted", "traced", "a module", "recurrent"],
 )
 def test_modules_that_keep_their_tensors_elsewhere_are_put_back(
     make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
