@@ -26,6 +26,7 @@ from placer.decision import (
     only_placer_errors,
     ranks,
     recorded,
+    unpredicted,
 )
 from placer.errors import PlacerError, PlacerWarning, ProfileError
 from placer.explanation import Explanation, card
@@ -250,7 +251,7 @@ class Placing:
                 device = obstacles.bound.home
                 reason = f"{device}: {message}"
             warnings.warn(PlacerWarning(f"placed on {device}; {message}"), stacklevel=3)
-        decision = _unpredicted(device, reason)
+        decision = unpredicted(device, reason)
         if self.move:
             relocate(self.workload, self.optimizer, device, threads=self._threads(decision))
         return self._placed(decision)
@@ -286,15 +287,11 @@ class Placing:
         refused = relocate_or_stay(
             self.workload, self.optimizer, decision.device, allowed=self.devices, threads=threads
         )
-        return None if refused is None else _unpredicted(refused.home, refused.reason)
+        return None if refused is None else unpredicted(refused.home, refused.reason)
 
     def _threads(self, decision: Decision) -> int | None:
         """The number of CPU threads to set; None: as it is."""
         return decision.threads if self.threads == "tune" else None
-
-
-def _unpredicted(device: str, reason: str) -> Decision:
-    return Decision(device, torch.get_num_threads(), None, reason)
 
 
 def _placed_step(table: Table, decision: Decision) -> Placement:

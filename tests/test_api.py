@@ -141,6 +141,8 @@ def test_what_if_adds_a_gpu_of_another_profile_or_of_the_catalog(
     model: nn.Module, calibrated: Profile, tmp_path: Path
 ) -> None:
     other = profile.save(calibrated, tmp_path / "server.json")
+    assert set(placer.explain(model, (32, 84), profile=other).devices) == {"cpu", "cuda"}
+    assert set(placer.explain(model, (32, 84), profile=calibrated, devices=["cuda"]).devices) == {"cuda"}
     beside = placer.explain(model, (32, 84), devices=["cpu"], what_if=str(other))
     assert list(beside.devices) == ["cpu", "cuda@server"]
     assert any("not on this machine" in note for note in beside.notes)
@@ -162,14 +164,6 @@ def test_a_gpus_name_loads_its_profile(handmade_profile: Profile) -> None:
         placer.load_profile("no GPU at all")
     with pytest.raises(TypeError, match="profile must be"):
         placer.load_profile(7)  # type: ignore[arg-type]
-
-
-def test_an_explicit_profile_compares_its_own_devices(
-    model: nn.Module, handmade_profile: Profile, tmp_path: Path
-) -> None:
-    path = profile.save(handmade_profile, tmp_path / "server.json")
-    assert set(placer.explain(model, (32, 84), profile=path).devices) == {"cpu", "cuda"}
-    assert set(placer.explain(model, (32, 84), profile=handmade_profile, devices=["cuda"]).devices) == {"cuda"}
 
 
 # choose never breaks a training script: one warning, and the conventional rule.

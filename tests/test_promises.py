@@ -57,7 +57,7 @@ class RefusesCopies(Base):
 
 
 class CountsItself(Base):
-    """State of its own, changed by every forward pass."""
+    """State of its own, changed by every forward pass, and numbers of all generators."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,8 @@ class CountsItself(Base):
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
         self.seen += x.detach().sum()
-        return super().forward(x) + self.calls
+        drawn: float = random.random() * np.random.rand()  # noqa: NPY002
+        return super().forward(x) + self.calls * drawn
 
 
 class Square(torch.autograd.Function):
@@ -94,6 +95,8 @@ MODELS = [Base, HoldsALock, ReadsValues, RefusesWhatIsNotReal, RefusesCopies, Co
 
 def trained(kind: Callable[[], nn.Module], placed: bool) -> tuple[list[float], list[warnings.WarningMessage]]:
     torch.manual_seed(0)
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
     model = kind()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
@@ -190,31 +193,20 @@ def test_placer_device_overrides_every_prediction(
         placer.choose(model, (16, 4))
 
 
-class Random(Base):
-    """Draws from all generators, and counts in its state."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("seen", torch.zeros(()))
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.seen += 1
-        return super().forward(x) * random.random() * np.random.rand()  # noqa: NPY002
-
-
 @pytest.mark.parametrize("mode", ["train", "infer"])
 def test_measuring_touches_neither_model_nor_optimizer_nor_random_numbers(
     mode: Any, calibrated: Profile, make_prediction: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So the order of the data stays as well."""
     compete(monkeypatch, {name: make_prediction(name, 1e-3) for name in ("cpu", "cpu:0")})
-    model = Random()
+    model = CountsItself()
     optimizer = torch.optim.Adam(model.parameters())
 
     def everything() -> Any:
         drawn = random.getstate()[1], np.random.get_state()[1].tolist()  # type: ignore[union-attr]  # noqa: NPY002
         untrained = [p.grad is None for p in model.parameters()], len(optimizer.state), model.training
-        return copy.deepcopy(dict(model.state_dict())), torch.get_rng_state(), str((drawn, untrained))
+        state = copy.deepcopy(dict(model.state_dict()))
+        return state, torch.get_rng_state(), str((drawn, untrained, model.calls))
 
     before = everything()
     always = placer.Options(measure="always")

@@ -11,7 +11,17 @@ from placer.decision.candidates import (
     without_maker,
 )
 from placer.decision.current import Source, current_profile, profile_named, warn_estimated
-from placer.decision.decision import ABOUT_THE_SAME, SAME, TIE, Decision, break_even_steps, decide, pareto, trade
+from placer.decision.decision import (
+    ABOUT_THE_SAME,
+    SAME,
+    TIE,
+    Decision,
+    break_even_steps,
+    decide,
+    pareto,
+    trade,
+    unpredicted,
+)
 from placer.decision.measured import running_with, time_steps
 from placer.decision.objective import (
     JOB,
@@ -24,7 +34,7 @@ from placer.decision.objective import (
     objective_of,
 )
 from placer.decision.obstacles import Obstacles
-from placer.decision.pipeline import Question, answer, ask, best_count, lines_of_reasons, only_placer_errors, sources
+from placer.decision.pipeline import Question, answer, ask, best_count, only_placer_errors, sources
 from placer.decision.recorded import StepTime
 from placer.decision.steps import StepIdentity, Traced, batch_size, trace_parts, traced_step
 from placer.decision.table import PricedPart, RealSteps, Table, total
@@ -32,9 +42,9 @@ from placer.decision.table import PricedPart, RealSteps, Table, total
 __all__ = [
     "ABOUT_THE_SAME", "Advice", "advise", "answer", "ask", "batch_size", "best_count", "break_even_steps", "Candidate",
     "Candidates", "check_priced", "conventional", "current_profile", "decide", "Decision", "gather", "history",
-    "is_cpu", "JOB", "lines_of_reasons", "MANY", "Objective", "objective_of", "OBJECTIVES", "Obstacles",
+    "is_cpu", "JOB", "MANY", "Objective", "objective_of", "OBJECTIVES", "Obstacles",
     "only_placer_errors", "pareto", "PricedPart", "profile_named", "Question", "ranks", "RealSteps",
     "recorded", "running_with", "SAME", "Source", "sources", "StepIdentity", "StepTime", "Table", "TIE", "TIME",
-    "time_steps", "total", "trace_parts", "Traced", "traced_step", "trade", "unusable", "warn_estimated", "with_batch",
-    "without_maker",
+    "time_steps", "total", "trace_parts", "Traced", "traced_step", "trade", "unpredicted", "unusable",
+    "warn_estimated", "with_batch", "without_maker",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from placer import machine
-from placer.decision.decision import Decision
+from placer.decision.decision import Decision, unpredicted
 from placer.decision.obstacles import Obstacles
 from placer.errors import ProfileError
 from placer.nest import distinct
@@ -68,11 +68,6 @@ class Candidates:
     fitted_as: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     this_machine: bool = True
-
-    @property
-    def here(self) -> bool:
-        """Whether devices of this machine are among them."""
-        return any(candidate.here for candidate in self.each)
 
     def beside(self, gpus: Sequence[Profile]) -> Candidates:
         """The same, with GPUs beside them that nobody asked about."""
@@ -175,10 +170,10 @@ def _devices_to_compare(
     """
     calibrated = profile.devices()
     if not here:
-        for name in devices or ():
+        names = list(calibrated if devices is None else devices)
+        for name in names:
             if name not in calibrated:
                 raise _not_calibrated(name, calibrated)
-        names = list(calibrated if devices is None else devices)
         return names, {name: name for name in names}, {}
     asked = machine.available_devices() if devices is None else tuple(devices)
     needed = asked[:2] if devices is None else asked
@@ -200,11 +195,12 @@ def _devices_to_compare(
         raise ProfileError("; ".join(f"{name} cannot be used here ({why})" for name, why in left_out.items()))
     kinds: list[list[str]] = []
     for name in fitted_as:
-        twins = next((kind for kind in kinds if _alike(facts.get(name), facts.get(kind[0]))), None)
-        if twins is None:
-            kinds.append([name])
+        for twins in kinds:
+            if _alike(facts.get(name), facts.get(twins[0])):
+                twins.append(name)
+                break
         else:
-            twins.append(name)
+            kinds.append([name])
     return [of_twins(twins, home(modules)) for twins in kinds], fitted_as, left_out
 
 
@@ -223,12 +219,12 @@ def unusable(device: str, profile: Profile | None, facts: Mapping[str, Any] | No
 
 def of_twins(twins: Sequence[str], home: str) -> str:
     """The one of several equal accelerators that a model goes to, which is on ``home`` now."""
-    if home in twins or len(twins) == 1:
-        return home if home in twins else twins[0]
+    if home in twins:
+        return home
     if any(map(machine.has_context, twins)):
         current = machine.current_device(machine.split_device(twins[0])[0])
-        # The first one is also the current one of a process that has set none, and may have put its models elsewhere.
-        return current if current in twins[1:] else max(twins, key=machine.reserved_memory)
+        if current in twins:
+            return current
     free = {name: machine.known_free_memory(name) or 0 for name in twins}
     return next(name for name in twins if free[name] >= MOSTLY_FREE * max(free.values()))
 
@@ -264,19 +260,8 @@ def without_maker(gpu: str) -> str:
     return _MAKER.sub("", gpu)
 
 
-def unusual_settings() -> tuple[str, ...]:
-    """The switches that are not as torch sets them, and change which kernels run."""
-    matmul, convolution, recurrent = machine.tf32()
-    priced = {
-        "tf32 in matmul": matmul,
-        "no tf32 in convolutions": not convolution,
-        "no tf32 in recurrent layers": not recurrent,
-    }
-    return (*(name for name, is_so in priced.items() if is_so), *unpredicted_settings())
-
-
 def unpredicted_settings() -> tuple[str, ...]:
-    """Those of them whose kernels are priced as if they were as usual."""
+    """The switches of torch that are not as usual, and change kernels in ways that are not predicted."""
     cudnn = torch.backends.cudnn
     settings = {
         "no cudnn": not cudnn.enabled,
@@ -333,11 +318,10 @@ def conventional(
     these ``optimizers``. A model that is bound to a device stays there. Creates no context: where only that could tell
     what is free, the move will.
     """
-    threads = torch.get_num_threads()
     obstacles = Obstacles(workload.modules, optimizers)
     if obstacles.bound is not None:
         device = obstacles.bound.home
-        return Decision(device, threads, None, f"{device}: not to be moved: {obstacles.bound.why} ({why})")
+        return unpredicted(device, f"{device}: not to be moved: {obstacles.bound.why} ({why})")
     available = tuple(devices) if devices is not None else machine.available_devices()
     # Training adds gradients and two optimizer states.
     needed = sum(map(_bytes, _kept(workload.modules))) * (4 if workload.mode == "train" else 1)
@@ -351,8 +335,8 @@ def conventional(
         if (refused := unusable(name, profile) or obstacles.on(name)) is not None:
             rule = f"{name} cannot be used: {refused}"
         elif free is None or needed <= free + where.held.get(name, 0):
-            return Decision(name, threads, None, f"{name}: by the default rule, as an accelerator is present ({why})")
+            return unpredicted(name, f"{name}: by the default rule, as an accelerator is present ({why})")
         else:
             rule = "the model does not fit on the accelerator"
     device = "cpu" if "cpu" in available else available[0]
-    return Decision(device, threads, None, f"{device}: by the default rule, as {rule} ({why})")
+    return unpredicted(device, f"{device}: by the default rule, as {rule} ({why})")

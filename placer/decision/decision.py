@@ -7,6 +7,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import torch
+
 from placer.decision.objective import STEP, TIME, Objective, Unit, is_cpu
 from placer.pricing import Z90, Cost
 from placer.units import format_bytes, format_seconds
@@ -76,6 +78,11 @@ class Decision:
     def verdict(self) -> str:
         """The chosen device; ``about the same`` for a tie."""
         return ABOUT_THE_SAME if self.tie else self.device
+
+
+def unpredicted(device: str, reason: str) -> Decision:
+    """A device that was taken without a prediction."""
+    return Decision(device, torch.get_num_threads(), None, reason)
 
 
 def decide(costs: Mapping[str, Cost], steps: int | None, objective: Objective = TIME, unit: Unit = STEP) -> Decision:
@@ -186,17 +193,13 @@ def _compared(chosen: Cost, other: Cost, steps: int | None, objective: Objective
     if objective.name != "time":
         traded = trade(other, chosen, energy=objective.name == "energy")
         return f"{spends} {here} there and {there} on {other.device}{f', {traded}' if traded else ''}"
-    why, why_other = (_bound(cost) if steps is None else _start(cost) for cost in (chosen, other))
-    return f"{spends} {here} there{why} and {there} on {other.device}{why_other}"
+    return f"{spends} {here} there{_aside(chosen, steps)} and {there} on {other.device}{_aside(other, steps)}"
 
 
-def _bound(cost: Cost) -> str:
-    """What takes most of its step, in brackets; "" where that is not known."""
-    return "" if cost.bounded_by is None else f" (bounded by {cost.bounded_by})"
-
-
-def _start(cost: Cost) -> str:
-    """What of the whole is paid once, in brackets; "" for nothing."""
+def _aside(cost: Cost, steps: int | None) -> str:
+    """What of the whole is paid once, in brackets; in a long run, what bounds a step; "" for nothing."""
+    if steps is None:
+        return f" (bounded by {cost.bounded_by})" if cost.bounded_by else ""
     return f" ({format_seconds(cost.one_time_seconds)} of it to start)" if cost.one_time_seconds else ""
 
 

@@ -54,11 +54,16 @@ class Obstacles:
         ``here``: it is the device of this machine that has this name. Else only its kind counts (``cuda``).
         """
         kind = machine.split_device(device)[0]
-        bound = self.bound
-        if bound is not None and (device if here else kind) != (bound.home if here else bound.kind):
-            return f"not to be moved: {bound.why}"
+        if self.bound is not None:
+            home = self.bound.home if here else machine.split_device(self.bound.home)[0]
+            if home != (device if here else kind):
+                return f"not to be moved: {self.bound.why}"
         for name, flag in self._flags:
-            if kind not in _kinds_with(flag):
+            if flag == "capturable":
+                supported = torch_optimizer._get_capturable_supported_devices()
+            else:
+                supported = _foreach_utils._get_fused_kernels_supported_devices()
+            if kind not in supported:
                 return f"{name} has {flag}=True, which torch has no update for on {kind}: make the optimizer without it"
         return next((why for trace in self._traces if (why := _missing(kind, trace)) is not None), None)
 
@@ -72,10 +77,6 @@ class Bound:
 
     home: str
     why: str
-
-    @property
-    def kind(self) -> str:
-        return machine.split_device(self.home)[0]
 
 
 def bound(modules: Sequence[nn.Module]) -> Bound | None:
@@ -165,23 +166,17 @@ def _devices_of_program(module: Any) -> Iterator[torch.device]:
             yield value.device
 
 
-# --- flags of optimizers ----------------------------------------------------------------------------------------------
-
-
-def _kinds_with(flag: str) -> Sequence[str]:
-    """The kinds of devices that torch has such updates for."""
-    if flag == "capturable":
-        return torch_optimizer._get_capturable_supported_devices()
-    return _foreach_utils._get_fused_kernels_supported_devices()
-
-
 # --- ops and dtypes without a kernel ----------------------------------------------------------------------------------
 
 
 def _missing(kind: str, trace: Trace) -> str | None:
     """What a kind of device lacks that a step needs."""
     if kind == "cpu":
-        return _missing_on_cpu(trace)
+        lacking = trace.missing_on_cpu
+        if lacking is None:
+            return None
+        of_dtype, remedy = (f" for {lacking.dtype}", ": use float32") if lacking.dtype else ("", "")
+        return f"the CPU has no {lacking.op}{of_dtype}{_called_in(lacking.layer)}{remedy}"
     packed = next((call for call in trace.calls if call.op.startswith(_PACKED_OPS)), None)
     if packed is not None:
         return f"{kind} has no {packed.op}{_called_in(packed.layer)}, which is for the CPU: give the float model"
@@ -192,14 +187,6 @@ def _missing(kind: str, trace: Trace) -> str | None:
         return f"{kind} has no {dtype}: use float32"
     op = pricing.missing_op(trace) if kind == "mps" else None
     return None if op is None else f"{kind} has no {op}, and PYTORCH_ENABLE_MPS_FALLBACK is not set to 1"
-
-
-def _missing_on_cpu(trace: Trace) -> str | None:
-    missing = trace.missing_on_cpu
-    if missing is None:
-        return None
-    of_dtype, remedy = (f" for {missing.dtype}", ": use float32") if missing.dtype else ("", "")
-    return f"the CPU has no {missing.op}{of_dtype}{_called_in(missing.layer)}{remedy}"
 
 
 def _called_in(layer: str) -> str:

@@ -133,13 +133,13 @@ def answer(question: Question) -> Table:
             left_out[candidate.name] = obstacle
         else:
             notes.append(f"no GPU is compared: {obstacle}")
-    left_out_lines = lines_of_reasons(left_out)
+    left_out_lines = _lines_of_reasons(left_out)
     if not able:
         raise PlacerError(f"no device can run it; {'; '.join(left_out_lines)}")
     thread_options: tuple[ThreadOption, ...] = ()
     parts: list[PricedPart] = []
     for part in traced.parts:
-        where = residence(part.workload, candidates.fitted_as) if candidates.here else Residence(here=False)
+        where = residence(part.workload, candidates.fitted_as)
         predictions: dict[str, Prediction] = {}
         for candidate in able:
             predictions[candidate.name], tried = _with_best_threads(part, candidate, where)
@@ -169,7 +169,7 @@ def answer(question: Question) -> Table:
     return table
 
 
-def lines_of_reasons(reasons: Mapping[str, str]) -> tuple[str, ...]:
+def _lines_of_reasons(reasons: Mapping[str, str]) -> tuple[str, ...]:
     """A line for each of the ``reasons``, by device, that names all devices it holds for."""
     devices: dict[str, list[str]] = {}
     for name, why in reasons.items():

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from placer import machine, tracing
-from placer.decision.candidates import unusual_settings
+from placer.decision.candidates import unpredicted_settings
 from placer.decision.objective import JOB, STEP, Unit
 from placer.decision.obstacles import Obstacles
 from placer.errors import TraceError
@@ -155,13 +155,14 @@ def _setting(workload: Workload, trace: Trace) -> tuple[Any, ...]:
         machine.machine_id(),
         torch.__version__,
         machine.matmul_precision(),
+        machine.tf32(),
         trace.mode,
         trace.optimizer,
         workload.data,
         workload.outputs,
         str(workload.autocast),
         trace.compiled,
-        *unusual_settings(),
+        *unpredicted_settings(),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 
 from placer.decision import current_profile, profile_named
 from placer.errors import UnknownCPU
@@ -111,6 +111,7 @@ def cpu_called(name: str, count: float | None = None) -> Profile:
         return cpu_class(count)
 
 
+@lru_cache(maxsize=None, typed=True)
 def cpu_class(vcpus: float, memory_gb: float | None = None) -> Profile:
     """What is known of a cloud CPU with ``vcpus`` vCPUs and ``memory_gb`` GiB of memory (None: not known).
 
@@ -125,11 +126,6 @@ def cpu_class(vcpus: float, memory_gb: float | None = None) -> Profile:
             raise TypeError(f"{what} must be a number above 0, not {number!r}")
         if not 0.0 < number < math.inf:
             raise ValueError(f"{what} must be a number above 0, not {number!r}")
-    return _class(float(vcpus), None if memory_gb is None else float(memory_gb))
-
-
-@cache
-def _class(vcpus: float, memory_gb: float | None) -> Profile:
     cores = max(vcpus / VCPUS_PER_CORE, min(vcpus, 1.0))
     server = cpu_profile(find_cpu(SERVER), cores)
     called = f"a cloud CPU with {vcpus:g} vCPU{'' if vcpus == 1 else 's'}"

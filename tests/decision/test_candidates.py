@@ -39,13 +39,11 @@ class Machine:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.kinds: tuple[dict[str, Any], ...] = ()
         self.free: dict[str, int] = {}
-        self.reserved: dict[str, int] = {}
         self.current: str | None = None  # None: the process uses no accelerator
         patch.setattr(machine, "available_devices", lambda: ("cpu", *self.names))
         patch.setattr(machine, "describe_accelerators", self.described)
         patch.setattr(machine, "known_free_memory", lambda name: self.free.get(name, 10**9))
-        patch.setattr(machine, "reserved_memory", lambda name: self.reserved.get(name, 0))
-        patch.setattr(machine, "has_context", lambda name: name == self.current or name in self.reserved)
+        patch.setattr(machine, "has_context", lambda name: name == self.current)
         patch.setattr(machine, "current_device", lambda kind: self.current or kind)
 
     @property
@@ -90,8 +88,6 @@ def test_which_of_twins(here: Machine) -> None:
     assert [of_twins(twins, home) for home in ("cpu", "cuda:2")] == ["cuda", "cuda:2"]  # where the model is
     here.free = {"cuda": 4 * 10**8, "cuda:1": 9 * 10**8, "cuda:2": 10**9}
     assert of_twins(twins, "cpu") == "cuda:1"  # another job has filled the first
-    here.current, here.reserved = "cuda", {"cuda:2": 5}
-    assert of_twins(twins, "cpu") == "cuda:2"  # where this process works
     here.current = "cuda:1"
     assert of_twins(twins, "cpu") == "cuda:1"  # set by the process
 
