@@ -6,8 +6,7 @@ The modules, from the top down:
 - ``in_place`` times a step and its ops by the event recorder (``recording``, ``events``), or by waiting, for devices
   whose kernels no recorder sees; ``step_timing`` makes an observation of that;
 - ``step`` runs real steps, several in turns; ``timing`` times single functions, of which ``rates`` makes a data sheet;
-- ``clocks`` notices that an accelerator's clock is low, ``faults`` ends what hangs and tells a device that no longer
-  works.
+- ``faults`` ends what hangs and tells a device that no longer works.
 
 Nothing is exported here.
 """

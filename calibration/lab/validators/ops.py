@@ -243,7 +243,7 @@ def try_ops(names: Sequence[str]) -> None:
         if rows:
             _show(rows)
         else:
-            print("  nothing ran for long enough to be timed: give a call of other shapes")
+            print("  no step took 0.15 to 30 ms: give a call of other shapes")
 
 
 def _sizes_of_named(name: str) -> Iterator[dict[str, Any]]:
