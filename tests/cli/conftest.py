@@ -11,11 +11,11 @@ from click.testing import CliRunner, Result
 from placer.cli import main
 
 NETS = """
-import torch
 from torch import nn
-net = nn.Sequential(nn.Linear(84, 16), nn.ReLU(), nn.Linear(16, 3))
+from placer import Job, Part
+def build(width=16, classes=3): return nn.Sequential(nn.Linear(84, width), nn.ReLU(), nn.Linear(width, classes))
+net, medium, evaluating = build(), build(256), build().eval()
 wide = nn.Sequential(nn.Linear(84, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 3))
-medium = nn.Sequential(nn.Linear(84, 256), nn.ReLU(), nn.Linear(256, 3))
 normed = nn.Sequential(nn.Linear(84, 16), nn.BatchNorm1d(16))
 calls = 0
 class Counted(nn.Module):
@@ -26,19 +26,21 @@ class Counted(nn.Module):
         global calls
         calls += 1
         return self.layer(x)
-def job():
-    import placer
-    return placer.Job([placer.Part('act', net, (8, 84), count=3, mode='infer')])
-def hooked():
-    model = nn.Sequential(nn.Linear(84, 16))
-    model.register_forward_hook(lambda *_: None)
-    return model
+class Failing(Counted):
+    def forward(self, x): raise ValueError('my own check')
 class Tokens(nn.Module):
     def __init__(self):
         super().__init__()
         self.embedding = nn.Embedding(100, 8)
-    def forward(self, ids, scale):
-        return self.embedding(ids) * scale
+    def forward(self, ids, scale): return self.embedding(ids) * scale
+def hooked():
+    model = nn.Sequential(nn.Linear(84, 16))
+    model.register_forward_hook(lambda *_: None)
+    return model
+def alone(output): return output.sum()
+def job(count=100):
+    acting = Part('acting', build(64), (8, 84), count=count, mode='infer')
+    return Job([acting, Part('learning', build(64), (64, 84), count=10)], repeats=50)
 """
 
 
@@ -47,6 +49,7 @@ def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A file with models, in a folder of its own."""
     path = tmp_path / "nets_for_cli.py"
     path.write_text(NETS)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield str(path)
     sys.modules.pop("nets_for_cli", None)

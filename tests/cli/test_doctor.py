@@ -71,9 +71,7 @@ def test_a_calibrated_machine_and_one_that_changed(run: Run, calibrated: Profile
     profile.save(dataclasses.replace(calibrated, fingerprint={**calibrated.fingerprint, "torch": "1.0"}))
     found = report(run)
     assert (found["profile"]["state"], found["devices"][0]["knowledge"]) == ("stale", "published")
-    assert found["profile"]["stale"][0].startswith("torch: 1.0 -> ")
     assert found["next"] == ["placer calibrate"]
-    assert "torch: 1.0 -> " in " ".join(run("doctor").stdout.split())
 
 
 def test_the_text_holds_what_a_bug_report_needs_and_no_personal_path(
@@ -82,26 +80,26 @@ def test_the_text_holds_what_a_bug_report_needs_and_no_personal_path(
     monkeypatch.setattr(doctor.Path, "home", lambda: tmp_path)
     monkeypatch.setenv("PLACER_HOME", str(tmp_path / "of mine"))
     profile.save(dataclasses.replace(calibrated, fingerprint={**calibrated.fingerprint, "torch": "1.0"}))
-    text = run("doctor").stdout
+    text = " ".join(run("doctor").stdout.split())
     assert str(tmp_path) not in text
-    lines = text.splitlines()
-    assert lines[0].split()[:3] == ["placer", f"{placer.__version__},", "Python"]
-    assert lines[1].split()[:2] == ["torch", f"{torch.__version__},"]
-    joined = " ".join(text.split())
-    assert f"cpu {machine.cpu_model()}, " in joined
-    assert "cuda NVIDIA A100-SXM4-40GB, 42.0 GB, compute capability 8.0, driver 580.65; published" in joined
-    assert "profile stale, of " in joined
-    assert "torch: 1.0 -> " in joined
-    assert "PLACER_HOME=~/of mine" in joined
+    for fact in (
+        f"placer {placer.__version__}, Python",
+        f"torch {torch.__version__},",
+        f"cpu {machine.cpu_model()}, ",
+        "cuda NVIDIA A100-SXM4-40GB, 42.0 GB, compute capability 8.0, driver 580.65; published",
+        "profile stale, of ",
+        "torch: 1.0 -> ",
+        "PLACER_HOME=~/of mine",
+    ):
+        assert fact in text
 
 
 def test_what_is_broken_is_an_error(home: Path, runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     path = profile.default_path()
     path.parent.mkdir(parents=True)
     path.write_text("{}")
-    result = runner.invoke(main, ["doctor"], prog_name="placer")
-    assert result.exit_code == 1
-    assert "broken\n-" in result.stdout
+    result = runner.invoke(main, ["doctor"], prog_name="placer")  # what it found is on stdout all the same
+    assert (result.exit_code, "broken\n-" in result.stdout) == (1, True)
     assert result.stderr.startswith("placer: ")
     assert len(result.stderr.splitlines()) == 1
     path.unlink()
@@ -114,7 +112,6 @@ def test_a_gpu_that_nobody_calibrated_and_one_that_cannot_be_used(run: Run, cali
     profile.save(dataclasses.replace(calibrated, fits=tuple(f for f in calibrated.fits if f.device == "cpu")))
     gpu = report(run)["devices"][1]
     assert (gpu["device"], gpu["usable"], gpu["knowledge"]) == ("cuda", None, "published")
-    assert "NVIDIA A100-SXM4-40GB" in run("doctor").stdout
     reason = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
     profile.save(
         dataclasses.replace(

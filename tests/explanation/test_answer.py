@@ -14,7 +14,7 @@ from torch import nn
 
 import placer
 from placer.decision import Advice
-from placer.explanation import Explanation, Measured, Turn, accuracy, sureness
+from placer.explanation import Explanation, Measured, Turn, accuracy
 from placer.explanation.accuracy import Record
 from placer.pricing import Prediction
 from placer.profile import Profile
@@ -27,16 +27,18 @@ GPUS = ("cuda@Tesla T4", "cuda@RTX 4090", "cuda@H100 80GB HBM3")
 
 def full_answer(make: Make, names: tuple[str, ...], seconds: tuple[float, ...]) -> Explanation:
     """One that has every kind of line, with what makes each of them long."""
-    kinds = ("published", "published", "data sheet", "published")
-    found = {
-        name: make(name, step, bounded_by="launches", provenance=kind)
-        for name, step, kind in zip(names, seconds, kinds, strict=False)
+    steps = dict(zip(names, seconds, strict=True))
+    predictions = {
+        name: make(name, step, bounded_by="launches", provenance="data sheet" if "4090" in name else "published")
+        for name, step in steps.items()
     }
-    limits = {name: {"launches": 0.8 * step} for name, step in zip(names, seconds, strict=True)}
-    turn = Turn(57.3, "cpu", names[-1], 1, 65_536) if len(names) > 1 else None
-    measured = {name: Measured(1e-3, 0.9e-3, 1.1e-3, 0.5) for name in names if "@" not in name}
-    made = explained(found)
-    return dataclasses.replace(made, advice=(ADVICE,), turn=turn, limits=limits, measured=measured)
+    return dataclasses.replace(
+        explained(predictions),
+        advice=(ADVICE,),
+        turn=Turn(57.3, "cpu", names[-1], 1, 65_536) if len(names) > 1 else None,
+        limits={name: {"launches": 0.8 * step} for name, step in steps.items()},
+        measured={name: Measured(1e-3, 0.9e-3, 1.1e-3, 0.5) for name in names if "@" not in name},
+    )
 
 
 def facts(lines: list[str]) -> list[str]:
@@ -83,10 +85,6 @@ def test_why_has_the_figures(make_prediction: Make) -> None:
         assert max(limits, key=lambda bound: limits[bound]) == real.devices[name].bounded_by
 
 
-def test_sureness_never_claims_certainty() -> None:
-    assert [sureness(p) for p in (0.5, 0.97, 0.999, 1.0)] == ["50%", "97%", ">99%", ">99%"]
-
-
 # Money and energy.
 
 
@@ -120,15 +118,13 @@ def test_energy_is_marked_as_an_estimate_and_watts_may_be_given() -> None:
 # What numbers rest on, and how far such numbers are off.
 
 
-def records() -> list[Record]:
-    groups = (
-        accuracy.CALIBRATED_CPU, accuracy.ESTIMATED_CPU, accuracy.CALIBRATED_GPU, accuracy.PUBLISHED_GPU,
-        accuracy.SHEET_GPU, accuracy.HOST_BOUND_GPU,
-    )  # fmt: skip
-    return [record for group in groups for record in group]
+RECORDS = [
+    *accuracy.CALIBRATED_CPU, *accuracy.ESTIMATED_CPU, *accuracy.CALIBRATED_GPU, *accuracy.PUBLISHED_GPU,
+    *accuracy.SHEET_GPU, *accuracy.HOST_BOUND_GPU,
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("record", records(), ids=lambda record: record.name)
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
 def test_the_usual_errors_are_those_of_the_page_on_accuracy(record: Record) -> None:
     text = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
     (row,) = [line for line in text.splitlines() if line.startswith(f"| {record.name}")]

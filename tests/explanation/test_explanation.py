@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 from explained import explained
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import placer
 from placer.errors import PlacerError
-from placer.explanation import Explanation, Turn
+from placer.explanation import Explanation, LayerRow, Turn
 from placer.explanation.build import MOST_SPANS
+from placer.explanation.layers import gathered, lines, tree
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
-from placer.tracing.trace_data import TensorSpec
 
 Make = Callable[..., Prediction]
-SPEC = TensorSpec((4, 4), (4, 1), "float32")
 
 
 @pytest.fixture
@@ -69,15 +70,8 @@ def test_another_schema_or_a_torn_entry_is_refused(two: Explanation, change: dic
 def test_layers_and_ops_add_up_to_the_compute_of_each_device(two: Explanation) -> None:
     for name, device in two.devices.items():
         for rows in (two.layers, two.ops):
-            total = math.fsum(row.devices[name] for row in rows)
-            assert total == pytest.approx(device.components["compute"], rel=1e-12)
-    assert [(row.name, row.phase) for row in two.layers] == [
-        ("block.first", "forward"),
-        ("block.first", "backward"),
-        ("block", "forward"),
-        ("last", "forward"),
-        ("last", "optimizer"),
-    ]
+            assert math.fsum(row.devices[name] for row in rows) == pytest.approx(device.components["compute"])
+    assert [row.phase for row in two.layers] == ["forward", "backward", "forward", "forward", "optimizer"]
 
 
 def test_a_job_adds_up_from_its_parts(handmade_profile: Profile) -> None:
@@ -124,3 +118,64 @@ def test_spans_stay_few_however_deep_the_model(handmade_profile: Profile) -> Non
     deep = nn.Sequential(*[nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(60)])
     found = placer.explain(deep, (4, 8), profile=handmade_profile).timeline
     assert all(0 < len(found[name]) <= MOST_SPANS for name in ("cpu", "cuda"))
+
+
+# Layers as the tree of the model.
+
+
+def rows(*parts: tuple[str, str, float]) -> list[LayerRow]:
+    return [LayerRow(name, phase, {"cpu": seconds, "cuda": 2 * seconds}) for name, phase, seconds in parts]
+
+
+def test_layers_are_nested_as_the_model_and_small_ones_gathered() -> None:
+    parts = [("a.x", 95.0), ("a.y", 2.0), ("s1", 0.5), ("s2.deep", 0.5), ("", 2.0)]
+    shown = lines(tree(rows(*((name, "forward", seconds) for name, seconds in parts))))
+    assert [(depth, node.label, node.seconds["cpu"]) for depth, node in shown] == [
+        (0, "(whole model)", 100.0),
+        (1, "a", 97.0),
+        (2, "x", 95.0),
+        (2, "y", 2.0),
+        (1, "(other layers)", 1.0),
+        (1, "(itself)", 2.0),
+    ]
+
+
+def numbered(*seconds: float) -> list[LayerRow]:
+    parts = [(f"layer.{n}.{part}", "forward", s / 2) for n, s in enumerate(seconds) for part in ("a", "b")]
+    return rows(*parts)
+
+
+def test_numbered_layers_that_are_alike_are_one_row_and_what_is_in_them_too() -> None:
+    (layer,) = gathered(tree(numbered(1.0, 1.1, 0.9, 5.0))).children.values()
+    assert list(layer.children) == ["0-2 (3 alike)", "3"]
+    together = layer.children["0-2 (3 alike)"]
+    assert together.seconds["cpu"] == pytest.approx(3.0)
+    assert [child.seconds["cpu"] for child in together.children.values()] == [pytest.approx(1.5)] * 2
+
+
+@given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=12))
+def test_gathering_keeps_every_sum(seconds: list[float]) -> None:
+    before = tree(numbered(*seconds))
+    after = gathered(before)
+    assert after.seconds == before.seconds
+    below = [child.seconds["cpu"] for child in after.children["layer"].children.values()]
+    assert sum(below) == pytest.approx(after.seconds["cpu"])
+
+
+names = st.lists(st.sampled_from(["a", "b", "c"]), max_size=4).map(".".join)
+
+
+@given(st.lists(st.tuples(names, st.sampled_from(["forward", "backward"]), st.floats(0, 10)), max_size=20))
+def test_the_rows_below_a_row_add_up_to_it(parts: list[tuple[str, str, float]]) -> None:
+    found = list(lines(tree(rows(*parts))))
+    for index, (depth, node) in enumerate(found):
+        below = []
+        for deeper, other in found[index + 1 :]:
+            if deeper <= depth:
+                break
+            if deeper == depth + 1:
+                below.append(other.seconds["cpu"])
+        if below:
+            assert sum(below) == pytest.approx(node.seconds["cpu"], rel=1e-9, abs=1e-9)
+    whole = found[0][1].seconds.get("cpu", 0.0)
+    assert whole == pytest.approx(sum(seconds for _, _, seconds in parts))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,7 +15,6 @@ from torch import nn
 
 import placer
 from placer.decision import Decision, Question, answer, gather
-from placer.errors import PlacerError
 from placer.explanation import Advice, Explanation, LayerRow, Sweep, Turn, accuracy
 from placer.explanation.tables import step_parts
 from placer.placed import Placement
@@ -147,16 +145,13 @@ def test_no_name_steers_the_terminal(hostile: Explanation) -> None:
     assert all(character.isprintable() or character == "\n" for character in text)
     assert not any(line.startswith("fake") for line in text.splitlines())
     coloured = hostile.to_text(color=True, full=True)
-    assert "\x1b[1m" in coloured
-    assert "\x1b[2J" not in coloured
-    assert "\x1b]0" not in coloured
+    assert ["\x1b[1m" in coloured, "\x1b[2J" in coloured, "\x1b]0" in coloured] == [True, False, False]
     assert hostile.to_json().isascii()
     assert "\x1b" not in hostile.to_json()
 
 
 def test_only_what_is_not_printable_is_replaced() -> None:
-    assert printable("plain 2×3 µs — <b>") == "plain 2×3 µs — <b>"
-    assert printable({"a\n": ["\x1b[m", 1, None, ("\r",)]}) == {"a\ufffd": ["\ufffd[m", 1, None, ("\ufffd",)]}
+    assert printable({"2×3 µs — <b>\n": ["\x1b[m", 1, ("\r",)]}) == {"2×3 µs — <b>\ufffd": ["\ufffd[m", 1, ("\ufffd",)]}
 
 
 def test_no_name_is_markup_in_a_card(hostile: Explanation) -> None:
@@ -187,15 +182,6 @@ def test_the_page_escapes_every_name_and_loads_nothing(hostile: Explanation) -> 
     assert not {"src", "href"} & {name for name, _ in page.attributes}
     assert "alert(1)" in page.text
     assert not any(part in html for part in ("http://", "https://", "@import", "url("))
-
-
-@pytest.mark.parametrize("package", ["vl_convert", "jinja2"])
-def test_without_a_package_the_next_command_is_named(
-    two: Explanation, monkeypatch: pytest.MonkeyPatch, package: str
-) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(PlacerError, match=r"pip install 'torch-placer\[report\]'"):
-        two.to_html()
 
 
 @pytest.fixture(scope="module")

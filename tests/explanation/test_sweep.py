@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,6 @@ from torch import Tensor, nn
 
 import placer
 from placer import tracing
-from placer.decision import TIME, Objective
 from placer.explanation import Explanation, Sweep, Turn
 from placer.explanation.turn import LARGEST
 from placer.pricing.prediction import Prediction
@@ -22,21 +22,15 @@ from placer.profile import Profile
 Make = Callable[..., Prediction]
 
 
-def swept(make: Make, sizes: tuple[int, ...], gpu: float = 1e-3, objective: Objective = TIME) -> Sweep:
+def swept(make: Make, sizes: tuple[int, ...], gpu: float = 1e-3) -> Sweep:
     """The CPU takes time in proportion to the batch, the accelerator always the same."""
-    rows = {}
-    for size in sizes:
-        found = {"cpu": make("cpu", size * 1e-4), "cuda": make("cuda", gpu, provenance="data sheet")}
-        rows[size] = table_of(found, objective=objective)
-    return Sweep("batch", rows)
+    return Sweep(
+        "batch", {size: table_of({"cpu": make("cpu", size * 1e-4), "cuda": make("cuda", gpu)}) for size in sizes}
+    )
 
 
-@pytest.fixture
-def sweep(make_prediction: Make) -> Sweep:
-    return swept(make_prediction, (1, 4, 16, 64))
-
-
-def test_the_choice_turns_where_the_curves_meet(sweep: Sweep) -> None:
+def test_the_choice_turns_where_the_curves_meet(make_prediction: Make) -> None:
+    sweep = swept(make_prediction, (1, 4, 16, 64))
     assert sweep.crossovers() == [(1, "cpu"), (16, "cuda")]
     assert sweep.turn(16) == pytest.approx(10.0, rel=1e-6)
     assert sweep.turn(1) is None
@@ -53,12 +47,6 @@ def test_a_tie_is_told_in_the_table_the_sentence_and_json(make_prediction: Make)
     assert Sweep("batch", {10: sweep.rows[10]}).verdict() == "about the same at every batch size."
 
 
-def test_sizes_that_fail_are_named(sweep: Sweep) -> None:
-    one = {size: table_of({"cpu": row.parts[0].predictions["cpu"]}) for size, row in sweep.rows.items()}
-    text = Sweep("batch", one, {2: "does not divide"}).to_text(width=80)
-    assert "batch 2: does not divide" in text
-
-
 def test_over_steps_the_one_time_cost_counts(make_prediction: Make) -> None:
     found = {"cpu": make_prediction("cpu", 2e-3), "cuda": make_prediction("cuda", 1e-3, one_time_seconds=1.0)}
     table = table_of(found)
@@ -69,7 +57,6 @@ def test_over_steps_the_one_time_cost_counts(make_prediction: Make) -> None:
     assert sweep.verdict() == "cpu first; cuda from 2,048 steps on."
     values = json.loads(sweep.to_json())
     assert (values["sweep"], values["crossovers"][-1]) == ("steps", {"steps": 2048, "choice": "cuda"})
-    assert [row["steps"] for row in values["rows"]] == [1, 512, 2048]
 
 
 # Where the choice turns by the batch: on both sides, against prices at every size, at the price of a few traces.
@@ -111,9 +98,7 @@ def test_it_counts_what_the_choice_counts(handmade_profile: Profile) -> None:
     long, short = (asked(net(), 512, handmade_profile, steps=steps).turn for steps in (None, 10_000))
     assert long is not None
     assert short is not None
-    assert long.batch is not None
-    assert short.batch is not None
-    assert short.batch > 2.0 * long.batch
+    assert (short.batch or 0.0) > 2.0 * (long.batch or math.inf)
 
 
 def test_real_steps_of_one_size_move_it(calibrated: Profile) -> None:
@@ -137,15 +122,6 @@ class Fixed(nn.Module):
         return x @ torch.ones(84, 3) + torch.ones(32, 1)  # of no other batch size
 
 
-class Two(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(84, 3)
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.layer(x).sum() + self.layer(y).sum()
-
-
 def test_nothing_where_there_is_nothing_to_vary(handmade_profile: Profile) -> None:
     job = placer.Job([placer.Part("act", net(), (8, 84), count=3, mode="infer")])
     layer = nn.Linear(84, 3)
@@ -154,7 +130,6 @@ def test_nothing_where_there_is_nothing_to_vary(handmade_profile: Profile) -> No
         layer(x)
 
     for found in (
-        placer.explain(Two(), [(8, 84), (4, 84)], profile=handmade_profile),
         placer.explain(job, profile=handmade_profile),
         placer.explain(step, (8, 84), modules=layer, profile=handmade_profile),
         asked(net(), 8, handmade_profile, devices=["cpu"]),
@@ -167,19 +142,17 @@ def test_nothing_where_there_is_nothing_to_vary(handmade_profile: Profile) -> No
 
 def test_it_takes_few_traces_and_choose_none(calibrated: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    own = tracing.trace
+    trace = tracing.trace
 
     def counting(workload: Any) -> Any:
         sizes.append(workload.args[0].shape[0])
-        return own(workload)
+        return trace(workload)
 
     monkeypatch.setattr(tracing, "trace", counting)
-    for rows in (1, 32, 65_536, 1_000_000):
+    for rows in (1, 1_000_000):
         sizes.clear()
-        found = asked(net(), rows, calibrated)
-        advised = rows * 4
-        assert len([size for size in sizes if size not in (rows, advised)]) <= 7
-        assert found.turn is not None
+        assert asked(net(), rows, calibrated).turn is not None
+        assert len([size for size in sizes if size not in (rows, rows * 4)]) <= 7  # beside it, and what is advised
     sizes.clear()
     placer.choose(net(), (32, 84), move=False)
     assert sizes == [32]

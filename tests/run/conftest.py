@@ -28,3 +28,17 @@ def python(tmp_path: Path) -> Run:
         )
 
     return run
+
+
+class Clock:
+    """Shows the time that somebody sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()

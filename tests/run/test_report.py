@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.modules import module as hooks
 
 import placer
 from placer import machine
@@ -33,7 +34,7 @@ from torch import nn
 class Net(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(84, width), nn.ReLU(), nn.Linear(width, 3))
+        self.layers = nn.Sequential(nn.Linear(84, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 3))
 
     def forward(self, x):
         return self.layers(x)
@@ -47,9 +48,17 @@ def main(steps):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    print(f"loss {loss.item():.6f}")
+    print(loss.item(), [value.double().sum().item() for value in model.state_dict().values()], torch.randn(1))
 
 main(int(sys.argv[1]))
+"""
+
+
+CELL = """
+import torch
+net = torch.nn.Linear(84, 3)
+for _ in range(3):
+    out = net(torch.randn(32, 84))
 """
 
 
@@ -96,25 +105,18 @@ def test_a_script_is_told_at_its_end(
     runpy.run_path(str(tmp_path / "train.py"))
     done = python("-m", "placer", "run", "--profile", "intel-xeon-avx512-2-core", "--what-if", "T4", "train.py", "40")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == capsys.readouterr().out  # the same loss: nothing was drawn, nothing was changed
+    assert done.stdout == capsys.readouterr().out  # nothing was drawn, nothing was changed
     assert re.search(r"^ *model +steps +ran on +measured +cpu.* +.*T4", done.stderr, re.MULTILINE), done.stderr
     assert re.search(r"^ *Net +40 +cpu +[\d.]+ [mµ]s", done.stderr, re.MULTILINE), done.stderr
     assert "32×84 float32, training, adam" in done.stderr
     assert re.search(r"^- Net: cpu", done.stderr, re.MULTILINE)
 
 
-def test_the_explanation_is_added_where_it_is_asked_for(
-    handmade_profile: Profile, train: Callable[..., nn.Module]
-) -> None:
-    short, long = (told(ReportOptions(handmade_profile, explain=explain), train) for explain in (False, True))
-    assert "What a step is made of" not in short
-    assert "What a step is made of" in long
-
-
 def test_the_line_that_would_help_is_named(
     handmade_profile: Profile, train: Callable[..., nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = one_line(told(ReportOptions(handmade_profile), lambda: train(2048, 512)))
+    assert "What a step is made of" not in text
     assert re.search(r"- Sequential: cpu: 3 steps take \S+ ms there and \S+ s on cuda .*; >99% sure", text)
     assert re.search(r"from \d+ steps on, the other way round", text)
     assert "one line" not in text  # it ran there
@@ -127,25 +129,16 @@ def test_the_line_that_would_help_is_named(
         for _ in range(2000):
             optimizer.step()
 
-    text = one_line(told(ReportOptions(handmade_profile), longer))
+    text = one_line(told(ReportOptions(handmade_profile, explain=True), longer))
+    assert "What a step is made of" in text
     assert re.search(r"cuda: 2,003 steps take \S+ s there .* and \S+ s on cpu; >99% sure", text)
     assert "one line: placement = placer.choose(model, (512, 84)), and placement.batches(loader) for the loader" in text
 
 
-class Clock:
-    """Shows the time that somebody sets."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.mark.parametrize("outside", [0.05, 0.0])
 def test_time_that_goes_elsewhere_is_told_from_a_busy_machine(
-    handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch, outside: float
+    handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch, clock: Any, outside: float
 ) -> None:
-    clock = Clock()
     monkeypatch.setattr(watcher, "Watcher", partial(watcher.Watcher, clock))
 
     class Busy(nn.Linear):
@@ -165,9 +158,8 @@ def test_time_that_goes_elsewhere_is_told_from_a_busy_machine(
 
     text = one_line(told(ReportOptions(handmade_profile), run))
     says = "- Busy: the loop takes 70.0 ms a step, the model 20.0 ms of it: the rest is outside of it"
-    assert (says in text) == (outside > 0)
     assert "- Busy: " in text
-    assert ("is outside of it" in text) == (outside > 0)
+    assert (says in text) == ("is outside of it" in text) == (outside > 0)
 
 
 def test_a_model_that_could_not_be_priced_is_told(handmade_profile: Profile, train: Callable[..., nn.Module]) -> None:
@@ -206,3 +198,18 @@ def test_steps_of_a_script_tell_later_choices_of_it_and_of_other_sizes(
     assert (entry["device"], entry["batch"], entry["steps_timed"]) == ("cpu", 32, 19)
     assert asked(32).endswith("(recorded in earlier runs on cpu)")
     assert asked(64).endswith("at batch 32 on cpu)")
+
+
+def test_a_notebook_is_told_so_far(capsys: pytest.CaptureFixture[str]) -> None:
+    shells = pytest.importorskip("IPython.core.interactiveshell", reason="IPython is not installed")
+    shell = shells.InteractiveShell.instance(history_length=0)
+    assert shell.run_line_magic("load_ext", "placer") is None
+    assert shell.run_cell(CELL).success
+    capsys.readouterr()
+    shell.run_line_magic("placer", "--profile intel-xeon-avx512-2-core --what-if T4")
+    text = capsys.readouterr().out
+    assert all(part in text for part in ("32×84 float32", "T4", "Linear"))
+    shell.run_line_magic("unload_ext", "placer")
+    assert not hooks._has_any_global_hook()
+    assert "placer" not in shell.magics_manager.magics["line"]
+    shells.InteractiveShell.clear_instance()

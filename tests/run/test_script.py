@@ -100,10 +100,7 @@ def test_a_module_runs_as_python_runs_it(python: Run, tmp_path: Path) -> None:
         ("sys", True, "sys has no Python code to run"),
     ],
 )
-def test_what_cannot_run_is_said(
-    name: str, module: bool, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_run_is_said(name: str, module: bool, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     with pytest.raises(placer.TargetError, match=says):

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from process_state import process_state
 from torch import Tensor, nn
 from torch.optim import optimizer as optimizers
 
@@ -21,22 +20,8 @@ from placer.run import watcher as watching
 from placer.run.watcher import FIRST_CALLS, Inputs, WatchedModel, Watcher
 
 
-class Clock:
-    """Shows the time that somebody sets."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def watcher(clock: Clock) -> Iterator[Watcher]:
+def watcher(clock: Any) -> Iterator[Watcher]:
     """A watcher that leaves nothing in torch when it stops."""
     before = vars(nn.Module).copy()
     watcher = Watcher(clock)
@@ -93,7 +78,7 @@ def test_a_trained_model_is_seen_and_not_kept_alive(watcher: Watcher) -> None:
     assert watcher.failure is None
 
 
-def test_a_model_is_timed_from_its_call_to_the_end_of_the_step(watcher: Watcher, clock: Clock) -> None:
+def test_a_model_is_timed_from_its_call_to_the_end_of_the_step(watcher: Watcher, clock: Any) -> None:
     class Slow(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:
             clock.now += 3.0
@@ -118,38 +103,17 @@ def test_a_model_is_timed_from_its_call_to_the_end_of_the_step(watcher: Watcher,
 
 
 def test_only_steps_as_they_are_priced_are_taken_for_real_ones() -> None:
-    def seen(device: str, **change: Any) -> list[float]:
+    def steps(device: str, **change: Any) -> list[float]:
         inputs = {0: Inputs(learning=True, autocast=None, plain=True, count=20)}
         usual = {"inputs": inputs, "inside": [1.0] * 20, "ends": deque(range(21)), "looked_steps": 20}
         return WatchedModel("net", device, weakref.ref(nn.Linear(1, 1)), **{**usual, **change}).real_steps
 
-    assert seen("cpu") == seen("cuda:0") == [1.0] * 20
+    assert steps("cpu") == steps("cuda:0") == [1.0] * 20
     loads = {"ends": deque(range(0, 42, 2))}  # half of the loop goes by elsewhere
-    assert (seen("cpu", **loads), seen("cuda:0", **loads)) == ([1.0] * 20, [])
-    others = {
-        number: Inputs(learning=True, autocast=None, plain=True, count=count) for number, count in enumerate((20, 5))
-    }
-    assert seen("cpu", inputs=others) == []  # of several sizes
-    assert seen("cpu", looked_steps=10) == []  # two runs of it are a step
-    assert seen("cpu", inside=[]) == []
-
-
-def test_the_script_is_the_same_with_it() -> None:
-    def script() -> tuple[list[Tensor], Tensor]:
-        torch.manual_seed(3)
-        model = net()
-        loss = train(model, 30)
-        return [*model.state_dict().values(), torch.random.get_rng_state()], loss
-
-    plain, before = script(), process_state()
-    watcher = Watcher()
-    watcher.start()
-    watched = script()
-    watcher.stop()
-    assert watcher.models[0].steps == 30
-    assert all(torch.equal(a, b) for a, b in zip(plain[0], watched[0], strict=True))
-    assert plain[1] == watched[1]
-    assert process_state()["function modes"] == before["function modes"]
+    assert (steps("cpu", **loads), steps("cuda:0", **loads)) == ([1.0] * 20, [])
+    sizes = {count: Inputs(learning=True, autocast=None, plain=True, count=count) for count in (20, 5)}
+    assert steps("cpu", inputs=sizes) == []
+    assert steps("cpu", looked_steps=10) == []  # two runs of it are a step
 
 
 def test_steps_bring_the_looking_back_for_new_models(watcher: Watcher) -> None:
@@ -177,24 +141,20 @@ def test_a_call_during_another_is_left_alone(watcher: Watcher) -> None:
 
 
 def test_inference_is_told_from_training(watcher: Watcher) -> None:
-    model = net()
-    model.eval()
+    model = net().eval()
     with torch.no_grad():
         model(torch.randn(2, 4))
-    assert watcher.models[0].mode == "infer"
+    (seen,) = watcher.models
+    assert seen.mode == "infer"
     model.train()(torch.randn(16, 4))
-    before = watcher.models[0].usual.workload
-    assert before is not None
-    assert before.optimizer == "adam"  # nobody knows better
+    assert seen.usual.workload is not None
+    assert seen.usual.workload.optimizer == "adam"  # nobody knows better
     train(model, 3)
     model.eval()
     for _ in range(9):
         with torch.no_grad():
             model(torch.randn(64, 4))
-    (seen,) = watcher.models
-    assert (seen.mode, shapes(seen)) == ("train", [(16, 4)])
-    assert seen.usual.workload is not None
-    assert seen.usual.workload.optimizer == "sgd"
+    assert (seen.mode, shapes(seen), seen.usual.workload.optimizer) == ("train", [(16, 4)], "sgd")
 
 
 def test_losses_metrics_and_parts_are_no_models(watcher: Watcher) -> None:
@@ -210,17 +170,12 @@ def test_losses_metrics_and_parts_are_no_models(watcher: Watcher) -> None:
     assert [seen.name for seen in watcher.models] == ["Sequential", "Linear"]
 
 
-class ByKeyword(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(4))
-
-    def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
-        return x * self.weight * scale
-
-
 def test_what_a_model_ran_on_is_seen(watcher: Watcher) -> None:
-    model, x = ByKeyword(), torch.randn(16, 4)
+    class ByKeyword(nn.Linear):
+        def forward(self, x: Tensor, scale: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(x) * scale
+
+    model, x = ByKeyword(4, 4), torch.randn(16, 4)
     with torch.autocast("cpu", torch.bfloat16):
         for _ in range(4):
             model(x, scale=torch.ones(4))
@@ -232,20 +187,17 @@ def test_what_a_model_ran_on_is_seen(watcher: Watcher) -> None:
     assert (seen.usual.count, seen.usual.autocast, seen.usual.data) == (4, torch.bfloat16, "device")
 
 
-def test_many_models_of_one_architecture_are_one(watcher: Watcher) -> None:
+def test_models_of_one_architecture_are_one_and_an_optimizer_of_two_counts_for_each(watcher: Watcher) -> None:
     for _ in range(3):
         train(net(), 2, runs=3)
-    (seen,) = watcher.models
-    assert (seen.alike, seen.steps, seen.runs_per_step) == (3, 6, 3)
-
-
-def test_an_optimizer_of_two_models_counts_for_each_with_its_part(watcher: Watcher) -> None:
-    first, second = net(), net(9)
+    (alike,) = watcher.models
+    assert (alike.alike, alike.steps, alike.runs_per_step) == (3, 6, 3)
+    first, second = net(9), net(10)
     optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1, momentum=0.9)
     for _ in range(2):
         (first(torch.randn(16, 4)).sum() + second(torch.randn(16, 4)).sum()).backward()
         optimizer.step()
-    for seen in watcher.models:
+    for seen in watcher.models[1:]:
         assert seen.steps == 2
         assert seen.usual.trace is not None
         assert [call.op for call in seen.usual.trace.on("cuda").calls].count("optimizer::SGD") == 6
@@ -255,12 +207,14 @@ def test_an_optimizer_of_two_models_counts_for_each_with_its_part(watcher: Watch
 def test_a_failure_of_its_own_ends_the_watching_and_not_the_script(
     watcher: Watcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*given: object) -> None:
-        raise KeyError("surprise")
+    class Unhashable(torch.optim.SGD):
+        __hash__ = None
 
-    monkeypatch.setattr(watching, "trace", broken)
-    train(net(), 3)
-    assert watcher.failure == "KeyError: 'surprise'"
+    model = net()
+    before = model[0].weight.detach().clone()
+    train(model, optimizer=Unhashable(model.parameters(), lr=0.1))
+    assert not torch.equal(model[0].weight, before)
+    assert watcher.failure == "TypeError: unhashable type: 'Unhashable'"
     assert vars(nn.Module)["_compiled_call_impl"] is None
 
 
@@ -268,15 +222,11 @@ def test_what_a_signals_handler_raises_reaches_the_script(watcher: Watcher, monk
     class TooLate(Exception):
         pass
 
-    class Limit:
-        def passed(self, number: int, frame: object) -> None:
-            raise TooLate
+    def passed(number: int, frame: object) -> None:
+        raise TooLate
 
-    def interrupted(*given: object) -> None:
-        signal.raise_signal(signal.SIGTERM)
-
-    before = signal.signal(signal.SIGTERM, Limit().passed)
-    monkeypatch.setattr(watching, "trace", interrupted)
+    before = signal.signal(signal.SIGTERM, passed)
+    monkeypatch.setattr(watching, "trace", lambda *_: signal.raise_signal(signal.SIGTERM))
     try:
         with pytest.raises(TooLate):
             train(net(), 3)
@@ -289,14 +239,3 @@ def test_a_torch_that_calls_modules_in_another_way_is_refused(monkeypatch: pytes
     monkeypatch.setattr(nn.Module, "_compiled_call_impl", print)
     with pytest.raises(NotImplementedError, match="calls modules in a way that placer does not know"):
         Watcher().start()
-
-
-def test_an_optimizer_that_cannot_be_told_from_others_makes_its_steps(watcher: Watcher) -> None:
-    class Unhashable(torch.optim.SGD):
-        __hash__ = None
-
-    model = net()
-    before = model[0].weight.detach().clone()
-    train(model, optimizer=Unhashable(model.parameters(), lr=0.1))
-    assert not torch.equal(model[0].weight, before)
-    assert watcher.failure == "TypeError: unhashable type: 'Unhashable'"
