@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -16,3 +18,21 @@ def no_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def functions_entered(run: Callable[[], object]) -> int:
+    """How many Python functions are entered while something runs."""
+    entered = 0
+
+    def listen(frame: Any, event: str, argument: Any) -> None:
+        nonlocal entered
+        entered += event == "call"
+
+    before = sys.getprofile()
+    with no_collection():
+        sys.setprofile(listen)
+        try:
+            run()
+        finally:
+            sys.setprofile(before)
+    return entered

@@ -15,7 +15,6 @@ from placer.cli.target import (
     device_option,
     objective_option,
     parse_amounts,
-    parse_batch,
     refuse,
     target_options,
     work,
@@ -117,16 +116,12 @@ def command(
     from placer.decision import ask, objective_of
     from placer.workload import Job, check_available, check_devices
 
-    shapes = [checked(parse_batch, text) for text in of_a_step["batches"]]
     wanted = None if sweep is None else checked(parse_sweep, sweep)
     prices, powers = checked(parse_amounts, "price", price), checked(parse_amounts, "watts", watts)
     aim = checked(objective_of, objective, prices, powers)
     names = checked(check_devices, devices or None)
     if names is not None and not profiles:
         checked(check_available, names, "--device")
-    if wanted is not None and wanted.over == "batch" and not all(shape for shape, _ in shapes):
-        raise click.UsageError("--sweep varies the first size of every input, and one is a scalar", context)
-
     model = work(context, target, **of_a_step)
     if isinstance(model, Job):
         refuse(context, ("threads",), "is for a single step; a Job says what to run in its parts")

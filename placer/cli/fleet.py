@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from placer.cli.output import result_options, write
-from placer.cli.target import checked, objective_option, parse_amounts, parse_batch, target_options, work
+from placer.cli.target import checked, objective_option, parse_amounts, target_options, work
 
 if TYPE_CHECKING:
     from placer.fleets import Machine
@@ -96,15 +96,12 @@ def command(
     from placer.fleets import rank
     from placer.units import parse_duration
 
-    for text in of_a_step["batches"]:
-        checked(parse_batch, text)
     seconds = None if limit is None else checked(parse_duration, limit)
     prices = checked(parse_amounts, "price", price, "machine") or {}
     asked = [checked(parse_machine, text) for text in machines]
     clouds = [checked(parse_vcpus, text) for text in vcpus]
     here = host(profile)
-    compared = [named(machine, here) for machine in asked] + of_gpus(gpus, here.profile)
-    compared += clouds
+    compared = [named(machine, here) for machine in asked] + of_gpus(gpus, here.profile) + clouds
     compared += [machine for path in files for machine in of_file(path, here.profile)]
     if catalog is not None:
         from placer.integrations import skypilot

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from placer.decision import current_profile, profile_named, without_maker
-from placer.errors import PlacerError, UnknownCPU, UnknownGPU
+from placer.errors import PlacerError, UnknownGPU
 from placer.fleets import Machine, cpu_called, cpu_class, gpu_beside, machine_named
-from placer.profile import Profile, find_cpu, find_gpu, find_instance, gpus
+from placer.profile import Profile, catalog_name, find_gpu, find_instance, gpus
 
 #: What this machine is called among others, and on the command line.
 HERE, SHORT = "this machine", "here"
@@ -36,25 +36,23 @@ def host(profile: str | None) -> Machine:
 
 
 def parse_machine(text: str) -> Machine | str:
-    """``NAME=N``, with ``:GPU`` or without; or ``CPU:GPU``; anything else is a name, or a file.
+    """``NAME=N``, with ``:GPU`` or without; anything else is a name, or a file.
 
     N are cores of a CPU of the catalog, else vCPUs: see ``cpu_called``. Raises ValueError, UnknownGPU.
     """
     name, assigned, rest = text.partition("=")
-    if Path(text).exists():
+    if not assigned or Path(text).exists():
         return text
-    if not assigned:
-        name, _, gpu = text.rpartition(":")
-        return _instance(name.strip(), None, gpu.strip()) if _is_cpu(name) else text
     number, _, gpu = rest.partition(":")
     try:
         if not name.strip():
             raise ValueError("it has no name")
-        return _instance(name.strip(), number, gpu.strip())
+        profile = cpu_called(name.strip(), float(number))
     except ValueError as error:
         raise ValueError(
             f"--machine {text!r} is not a name with vCPUs, or cores, and perhaps a GPU, like g4dn.xlarge=4:T4 ({error})"
         ) from None
+    return Machine(name.strip(), profile, gpu=_gpu(gpu), note=str(profile.fingerprint["cpu"]))
 
 
 def parse_vcpus(text: str) -> Machine:
@@ -65,16 +63,9 @@ def parse_vcpus(text: str) -> Machine:
         raise ValueError(f"--vcpus {text!r}: {error}") from None
 
 
-def _instance(name: str, number: str | None, gpu: str = "") -> Machine:
-    profile = cpu_called(name, None if number is None else float(number))
-    return Machine(name, profile, gpu=find_gpu(gpu).name if gpu else "", note=str(profile.fingerprint["cpu"]))
-
-
-def _is_cpu(name: str) -> bool:
-    try:
-        return bool(find_cpu(name))
-    except UnknownCPU:
-        return False
+def _gpu(name: str) -> str:
+    """The name in the catalog of a GPU; "" of none. Raises UnknownGPU."""
+    return find_gpu(name.strip()).name if name.strip() else ""
 
 
 def named(asked: Machine | str, here: Machine) -> Machine:
@@ -135,10 +126,7 @@ def _is_called(machine: Machine, name: str, here: Machine) -> bool:
     name = here.name if name == SHORT else name
     if name.lower() in (machine.name.lower(), without_maker(machine.name).lower()):
         return True
-    try:
-        return bool(machine.gpu) and find_gpu(name).name == machine.name
-    except UnknownGPU:
-        return False
+    return bool(machine.gpu) and catalog_name(name) == machine.name
 
 
 def _of_row(row: Mapping[str, Any], cpu: Profile, profiles: dict[str, Machine]) -> Machine:
@@ -149,7 +137,7 @@ def _of_row(row: Mapping[str, Any], cpu: Profile, profiles: dict[str, Machine]) 
         raise ValueError(f"unknown field {wrong[0]!r}; known: {', '.join(FIELDS)}")
     if not fields.get("name"):
         raise ValueError("it has no name")
-    name, gpu = str(fields["name"]), find_gpu(str(fields["gpu"])).name if fields.get("gpu") else ""
+    name, gpu = str(fields["name"]), _gpu(str(fields.get("gpu", "")))
     if "profile" in fields and "vcpus" in fields:
         raise ValueError(f"{name} has a profile and vcpus: give one of them")
     count = float(fields.get("count", 1))
@@ -162,11 +150,9 @@ def _of_row(row: Mapping[str, Any], cpu: Profile, profiles: dict[str, Machine]) 
             profiles[text] = machine_named(text, cpu)
         with_profile = profiles[text]
         machine = replace(with_profile, gpu=gpu or with_profile.gpu)
-    elif "vcpus" in fields:
-        vcpus = float(fields["vcpus"])
-        machine = Machine(name, cpu_called(name, vcpus) if find_instance(name) else cpu_class(vcpus), gpu=gpu)
-    elif find_instance(name):
-        machine = Machine(name, cpu_called(name), gpu=gpu)
+    elif "vcpus" in fields or find_instance(name):
+        vcpus = float(fields["vcpus"]) if "vcpus" in fields else None
+        machine = Machine(name, cpu_called(name, vcpus), gpu=gpu)
     elif gpu:
         machine = gpu_beside(gpu, cpu)
     else:

@@ -153,13 +153,12 @@ def work(
     mode: str | None,
     loss: str | None,
     loss_target: str | None,
-    optimizer: str | None,
     autocast: str | None,
-    steps: int | None,
-    data: str,
-    outputs: str | None,
+    **others: Any,
 ) -> Workload | Job:
     """The step or the job that TARGET and the options name. Numbers whose drawing was put off are drawn where needed.
+
+    ``others`` are the options in ``OF_A_STEP`` that ``make_workload`` takes as they are.
 
     Raises click.UsageError for options that do not go together, TargetError where there is no such target.
     """
@@ -167,6 +166,7 @@ def work(
 
     from placer.workload import Job, load_target, make_target, make_workload
 
+    shapes = [checked(parse_batch, text, default="") for text in batches]
     criterion = _loss(context, target, loss, loss_target, mode)
     source = load_target(target, train=mode == "train")
     model = source.model
@@ -175,19 +175,10 @@ def work(
         parts = [part.changed(workload=replace(part.workload, draw=source.draw)) for part in model.parts]
         return Job(parts, repeats=model.repeats)
     trains = getattr(model, "training", False) if mode is None else mode == "train"
-    source = _with_batch(context, target, source, [checked(parse_batch, text, default="") for text in batches], trains)
+    source = _with_batch(context, target, source, shapes, trains)
     dtype = None if autocast is None else getattr(torch, _AUTOCAST[autocast])
-    made = checked(
-        make_workload,
-        model,
-        batch=source.args or source.kwargs,
-        mode=mode,
-        optimizer=optimizer,
-        autocast=dtype,
-        steps=steps,
-        data=data,
-        outputs=outputs,
-    )
+    inputs = source.args or source.kwargs
+    made = checked(make_workload, model, batch=inputs, mode=mode, autocast=dtype, **others)
     made = replace(
         made, kwargs=dict(source.kwargs), draw=source.draw, inputs_assumed=source.assumed, notes=source.notes
     )

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
-from placer.errors import PlacerError, UnknownGPU
+from placer.errors import PlacerError
 from placer.pricing import Cost
-from placer.profile import find_gpu
+from placer.profile import catalog_name
 from placer.units import format_count, format_dollars, format_joules, format_seconds
 
 #: What may be minimized.
@@ -128,19 +128,12 @@ def _of_device(pairs: tuple[tuple[str, float], ...], device: str) -> float | Non
     """
     by_name = dict(pairs)
     kind, _, machine = device.partition("@")
-    gpu = _in_catalog(machine) if machine and by_name else ""
-    aliases = [name for name in by_name if gpu and _in_catalog(name) == gpu]
+    gpu = catalog_name(machine) if machine and by_name else ""
+    aliases = [name for name in by_name if gpu and catalog_name(name) == gpu]
     for name in (device, machine, *aliases, kind, kind.partition(":")[0]):
         if name in by_name:
             return by_name[name]
     return None
-
-
-def _in_catalog(gpu: str) -> str:
-    try:
-        return find_gpu(gpu).name
-    except UnknownGPU:
-        return ""
 
 
 def _pairs(what: str, numbers: Any) -> tuple[tuple[str, float], ...]:

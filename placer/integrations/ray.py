@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import ray
 
 from placer.decision import Traced
-from placer.errors import PlacerError, UnknownGPU
+from placer.errors import PlacerError
 from placer.fleets import Fleet, Machine, cpu_class, rank, work_of
-from placer.profile import Profile, default_threads, find_gpu
+from placer.profile import Profile, catalog_name, default_threads
 from placer.units import format_count, format_duration
 from placer.workload import Job, Workload
 
@@ -170,7 +170,7 @@ def _kind(nodes: Sequence[Mapping[str, Any]], measured: Profile | None, dollars:
     threads = default_threads(profile) or max(profile.threads("cpu"), default=1)
     if 0 < cpus < threads:  # fewer than torch would start threads: a task gets as many threads as CPUs
         profile = replace(profile, fingerprint={**profile.fingerprint, "threads": cpus})
-    gpu = _catalog_name(accelerator) if has_gpu and measured is None else ""
+    gpu = catalog_name(accelerator.replace("-", " ")) if has_gpu and accelerator and measured is None else ""
     name = f"{profile.fingerprint.get('cpu')}, {format_count(cpus, 'CPU')}"
     if has_gpu:
         name = f"{gpu or accelerator or 'a GPU'} + {name}"
@@ -178,11 +178,3 @@ def _kind(nodes: Sequence[Mapping[str, Any]], measured: Profile | None, dollars:
     offered = tuple(device for device, _ in described.sources if (cpus if device == "cpu" else has_gpu))
     ids = tuple(node["NodeID"] for node in nodes)
     return Kind(replace(described, devices=offered), ids, min(cpus, threads))
-
-
-def _catalog_name(accelerator: str) -> str:
-    """The catalog's name of a GPU that Ray calls ``accelerator``; "" where the catalog does not have it."""
-    try:
-        return find_gpu(accelerator.replace("-", " ")).name if accelerator else ""
-    except UnknownGPU:
-        return ""

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from placer.errors import PlacerError, UnknownGPU
+from placer.errors import PlacerError
 from placer.fleets import Machine, cpu_class
-from placer.profile import find_gpu
+from placer.profile import catalog_name
 
 #: vCPUs that SkyPilot picks where nobody says how many.
 DEFAULT_VCPUS = 8
@@ -67,8 +67,9 @@ def machines(cloud: str | None = None, region: str | None = None) -> list[Machin
             raise PlacerError(f"SkyPilot's catalog has nothing in region {region!r} of {', '.join(clouds)}")
     cheapest: dict[tuple[str, float | None], Machine] = {}
     for offer in sorted(offers, key=lambda offer: offer.price):
-        gpu = gpu_called(offer.gpu) if offer.gpu else ""
-        if gpu is None or (gpu, offer.vcpus) in cheapest or not (gpu or offer.vcpus):
+        gpu = gpu_called(offer.gpu)
+        unknown = bool(offer.gpu) and not gpu
+        if unknown or (gpu, offer.vcpus) in cheapest or not (gpu or offer.vcpus):
             continue
         date = time.strftime("%Y-%m-%d", time.localtime(clouds[offer.cloud].stat().st_mtime))
         cheapest[gpu, offer.vcpus] = Machine(
@@ -100,12 +101,9 @@ class Offer:
 
 
 @cache
-def gpu_called(accelerator: str) -> str | None:
-    """The name in placer's catalog of what SkyPilot calls ``accelerator``; None for what is not there, as for TPUs."""
-    try:
-        return find_gpu(_SAME.get(accelerator, accelerator)).name
-    except UnknownGPU:
-        return None
+def gpu_called(accelerator: str) -> str:
+    """The name in placer's catalog of what SkyPilot calls ``accelerator``; "" for what is not there, as for TPUs."""
+    return catalog_name(_SAME.get(accelerator, accelerator)) if accelerator else ""
 
 
 def _files() -> dict[str, Path]:

@@ -13,7 +13,7 @@ from placer.profile.cpus import (
     kind_of,
     named_cores,
 )
-from placer.profile.gpus import PUBLISHED_MPS, DataSheet, find_gpu, gpus, knowledge, reported_gpu
+from placer.profile.gpus import PUBLISHED_MPS, DataSheet, catalog_name, find_gpu, gpus, knowledge, reported_gpu
 from placer.profile.profile import (
     OLDEST_SCHEMA,
     SAME_CLASS_WITHIN,
@@ -52,9 +52,9 @@ from placer.profile.store import (
 
 __all__ = [
     "Cores", "CpuKind", "CpuSheet", "DataSheet", "Device", "FamilyFit", "OLDEST_SCHEMA", "PUBLISHED_MPS", "Profile",
-    "SAME_CLASS_WITHIN", "SCHEMA", "SUFFIXES", "Sample", "THREAD_SECONDS", "USUAL_KIND", "changed_fields",
-    "check_fresh", "check_name", "check_source", "check_target", "cpu_kinds", "cpus", "data_home", "default_path",
-    "default_threads", "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported", "kind_of",
+    "SAME_CLASS_WITHIN", "SCHEMA", "SUFFIXES", "Sample", "THREAD_SECONDS", "USUAL_KIND", "catalog_name",
+    "changed_fields", "check_fresh", "check_name", "check_source", "check_target", "cpu_kinds", "cpus", "data_home",
+    "default_path", "default_threads", "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported", "kind_of",
     "knowledge", "load", "load_cached", "locate", "memory_of", "named_cores", "named_path", "on_cores",
     "open_regular", "profiles_folder", "read_regular", "replace_file", "reported_gpu", "save", "shipped",
     "shipped_folder", "stale_fields", "uncalibrated", "working_file",

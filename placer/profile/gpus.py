@@ -113,6 +113,14 @@ def find_gpu(name: str, *, memory_bytes: int = 0, sms: int = 0) -> DataSheet:
     return min(sheets, key=unlike)
 
 
+def catalog_name(name: str) -> str:
+    """What the catalog calls the GPU ``name``; "" where it has none that is called so."""
+    try:
+        return find_gpu(name).name
+    except UnknownGPU:
+        return ""
+
+
 def reported_gpu(facts: Mapping[str, Any]) -> DataSheet:
     """The data sheet of an accelerator as a machine's fingerprint describes it. Raises UnknownGPU."""
     memory, sms = (int(facts.get(name) or 0) for name in ("memory_bytes", "sms"))

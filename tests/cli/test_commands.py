@@ -64,8 +64,7 @@ def test_an_interrupt_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatc
 def test_as_a_process_results_go_to_stdout_and_errors_to_stderr(tmp_path: Path) -> None:
     assert process("-m", "placer", "--version").stdout == f"placer, version {__version__}\n"
     path = process("-m", "placer", "profile", "path", PLACER_HOME=str(tmp_path))
-    assert (path.returncode, path.stderr) == (0, "")
-    assert path.stdout.startswith(str(tmp_path))
+    assert (path.returncode, path.stderr, path.stdout.startswith(str(tmp_path))) == (0, "", True)
     missing = process("-m", "placer", "explain", "nowhere.py:net", "--batch", "3,4", PLACER_HOME=str(tmp_path))
     assert (missing.returncode, missing.stdout) == (1, "")
     assert missing.stderr.splitlines() == [

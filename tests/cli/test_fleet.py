@@ -34,7 +34,7 @@ def host() -> Profile:
         ("Xeon 8375C=32", "Intel Xeon Platinum 8375C", 32, ""),
         ("Xeon 8375C=2:T4", "Intel Xeon Platinum 8375C", 2, "Tesla T4"),
         ("c5.12xlarge=48", "Intel Xeon Platinum 8275CL", 24, ""),
-        ("m8g.4xlarge:T4", "AWS Graviton4", 16, "Tesla T4"),
+        ("m8g.4xlarge=16:T4", "AWS Graviton4", 16, "Tesla T4"),
         ("m5=2", "Intel Xeon Platinum 8175M", 1, ""),
         ("node7=8", "a cloud CPU with 8 vCPUs", 4, ""),
     ],
@@ -42,7 +42,7 @@ def host() -> Profile:
 def test_a_cpu_by_name_and_a_type_of_instance(text: str, cpu: str, threads: int, gpu: str) -> None:
     found = machines.parse_machine(text)
     assert isinstance(found, Machine)
-    assert found.name == text.partition("=")[0].removesuffix(":T4")
+    assert found.name == text.partition("=")[0]
     assert (found.profile.fingerprint["cpu"], found.profile.threads("cpu"), found.gpu) == (cpu, (threads,), gpu)
 
 
@@ -79,7 +79,6 @@ def test_a_file_of_machines(run: Run, target: tuple[str, ...], tmp_path: Path) -
         ("", "names no machine"),
         ("name,vcpus\n\xff,2\n", "is no list of machines: 'utf-8'"),
         ('{"name": "x"}', "is no list of machines"),
-        ("[1]", "is no list of machines"),
         (f"name,vcpus\n{'x' * 200_000},2\n", "is no list of machines: field larger than field limit"),
     ],
 )

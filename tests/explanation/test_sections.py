@@ -16,7 +16,6 @@ from torch import nn
 import placer
 from placer.decision import Decision, Question, answer, gather
 from placer.explanation import Advice, Explanation, LayerRow, Sweep, Turn, accuracy
-from placer.explanation.tables import step_parts
 from placer.placed import Placement
 from placer.pricing import Prediction
 from placer.printable import printable
@@ -88,16 +87,6 @@ def test_lines_stay_within_the_width_however_long_names_are(two: Explanation, wi
 )
 def test_a_bar_is_its_share_to_an_eighth_of_a_character(share: float, text: str) -> None:
     assert bar(share, 4) == text
-
-
-def test_an_accelerator_that_waits_for_its_host_has_arithmetic_and_memory_too(handmade_profile: Profile) -> None:
-    net = nn.Sequential(*(nn.Linear(256, 256) for _ in range(8)))
-    found = placer.explain(net, (64, 256), profile="Tesla T4")
-    assert found.devices["cuda"].bounded_by == "launches"
-    parts = step_parts(found, "cuda")
-    assert sum(parts.values()) == pytest.approx(found.devices["cuda"].step_seconds)
-    assert min(parts[name] for name in ("arithmetic", "memory", "overhead", "starved")) > 0.0
-    assert "dispatch" in step_parts(placer.explain(net, (64, 256), profile=handmade_profile), "cpu")
 
 
 # No name can steer the terminal, or become markup.

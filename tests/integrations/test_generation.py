@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 import sys
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from collector import no_collection
+from collector import functions_entered
 from torch.utils._python_dispatch import TorchDispatchMode
 
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -20,7 +20,6 @@ import transformers  # noqa: E402
 import placer  # noqa: E402
 from placer.integrations.generation import cache_lengths, generation  # noqa: E402
 from placer.nest import tensors  # noqa: E402
-from placer.pricing import gpu_profile, predict  # noqa: E402
 from placer.tracing import Trace, trace  # noqa: E402
 
 PROMPT = 12
@@ -40,14 +39,8 @@ def gpt2() -> Any:
 
 
 def llama() -> Any:
-    config = transformers.LlamaConfig(
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=99,
-    )
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    config = transformers.LlamaConfig(hidden_size=32, intermediate_size=48, num_hidden_layers=2, vocab_size=99, **heads)
     return transformers.LlamaForCausalLM(config).eval()
 
 
@@ -77,27 +70,9 @@ class Ops(TorchDispatchMode):
 
 
 def ops(model: Any, new_tokens: int) -> Counter[str]:
-    with Ops() as found:
+    with Ops() as counter:
         generated(model, new_tokens)
-    return found.seen
-
-
-def functions(model: Any, new_tokens: int) -> int:
-    """Python functions that ``generate`` enters."""
-    count = 0
-
-    def listen(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event == "call"
-
-    before = sys.getprofile()
-    with no_collection():
-        sys.setprofile(listen)
-        try:
-            generated(model, new_tokens)
-        finally:
-            sys.setprofile(before)
-    return count
+    return counter.seen
 
 
 def traced(job: placer.Job, name: str) -> Trace:
@@ -145,9 +120,9 @@ def test_a_decode_step_runs_the_ops_of_one_turn_of_the_library(build: Any) -> No
 def test_a_decode_step_enters_the_functions_of_one_turn() -> None:
     model = gpt2()
     generated(model, 2)
-    turn = functions(model, 7) - functions(model, 6)
+    seven, six = (functions_entered(partial(generated, model, tokens)) for tokens in (7, 6))
     found = traced(generation(model, PROMPT, 4, batch=2), "decode, cache of 13")
-    assert found.python_calls == pytest.approx(turn, rel=0.15)
+    assert found.python_calls == pytest.approx(seven - six, rel=0.15)
 
 
 def test_a_decoder_starts_with_one_token_and_reads_the_encoders_keys() -> None:
@@ -190,24 +165,3 @@ def test_the_model_and_random_numbers_stay_as_they_are() -> None:
 def test_a_wrong_argument_is_named(given: Any, options: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         generation(gpt2(), *given, **options)
-
-
-def test_published_decode_steps_of_llama_are_near() -> None:
-    """What one token of Llama-2-7b takes on an A100, as optimum-benchmark derived it from calls of ``generate``."""
-    from placer.calibration.lab.published import read_steps
-
-    published = [
-        step.seconds
-        for step in read_steps()
-        if "Llama-2-7b" in step.network
-        and step.inputs[0]["shape"] == [1, 1]
-        and step.arguments.get("cached_tokens") == 512
-    ]
-    assert published
-    with torch.device("meta"):
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig()).half()
-    step = traced(generation(model, 512, 2), "decode, cache of 512")
-    profile = gpu_profile("A100-SXM4-80GB")
-    device = profile.devices()[0]
-    predicted = predict(step, profile, devices=[device], data="device")[device].step_seconds
-    assert 0.7 < predicted / statistics.median(published) < 1.4

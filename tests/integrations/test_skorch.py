@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from collector import functions_entered
 from torch import nn
 
 pytest.importorskip("skorch", reason="skorch is not installed")
@@ -44,11 +46,14 @@ def losses(fitted: Any) -> list[float]:
     return [float(loss) for loss in fitted.history[:, "train_loss"]]
 
 
-def test_a_fit_is_priced_by_epochs() -> None:
-    found = integration.job(net(), *data())
-    counts = {part.name: part.count for part in found.parts}
+@pytest.mark.filterwarnings("ignore::placer.PlacerWarning")
+def test_a_fit_is_priced_by_epochs_also_without_a_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = integration.job(net(), *data())
+    counts = {part.name: part.count for part in made.parts}
     assert counts == {"training": 3, "validation": 1, "scores": 1}  # 48 rows after the split, 16 at a time
-    assert found.repeats == 3  # epochs
+    assert made.repeats == 3  # epochs
+    monkeypatch.setenv("PLACER_HOME", str(tmp_path / "home"))
+    assert placer.choose(made, move=False).provenance == "published"
 
 
 def test_a_step_is_all_that_fit_does_for_a_batch() -> None:
@@ -59,18 +64,9 @@ def test_a_step_is_all_that_fit_does_for_a_batch() -> None:
     real = net(device="cpu").fit(x, y)
     training, _ = real.get_split_datasets(x, y)
     batches = list(real.get_iterator(training, training=True))
-    entered = 0
-
-    def listen(frame: Any, event: str, argument: Any) -> None:
-        nonlocal entered
-        entered += event == "call"
-
     real.notify("on_epoch_begin", dataset_train=training, dataset_valid=None)
-    sys.setprofile(listen)
-    try:
-        real.run_single_epoch(batches, training=True, prefix="train", step_fn=real.train_step)
-    finally:
-        sys.setprofile(None)
+    epoch = partial(real.run_single_epoch, batches, training=True, prefix="train", step_fn=real.train_step)
+    entered = functions_entered(epoch)
     traced = tracing.trace(found.part("training").workload).python_calls
     assert traced == pytest.approx(entered / len(batches), rel=0.3)
 
@@ -98,17 +94,6 @@ def test_a_device_of_the_user_s_is_not_overruled(device: Any) -> None:
     fitted = net(device=device, callbacks=[integration.ChooseOnFit(devices=["cuda", "cpu"])]).fit(x, y)
     assert fitted.device is device
     assert dict(fitted.callbacks_)["ChooseOnFit"].placement_ is None
-
-
-def test_a_grid_search_clones_the_callback() -> None:
-    from sklearn.model_selection import GridSearchCV
-
-    x, y = data()
-    search = GridSearchCV(net(callbacks=[integration.ChooseOnFit(devices="cpu")]), {"module__units": [4, 8]}, cv=2)
-    search.fit(x, y)
-    best = dict(search.best_estimator_.callbacks_)["ChooseOnFit"]
-    assert best.placement_.decision.device == "cpu"
-    assert best.get_params() == {"devices": "cpu"}
 
 
 class Asking(NeuralNetClassifier):  # type: ignore[misc]

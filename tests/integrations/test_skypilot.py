@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from torch import nn
 
-import placer
 from placer import fleets
 from placer.errors import PlacerError
 from placer.integrations import skypilot
@@ -67,22 +65,12 @@ def test_machines_are_the_cheapest_instances_of_a_kind(home: Path) -> None:
     found = skypilot.machines()
     assert [machine.price for machine in found] == sorted(machine.price or 0.0 for machine in found)
     by_name = named(found)
-    assert set(by_name) == {
-        "m6i.large",
-        "m6i.2xlarge",
-        "m6i.8xlarge",
-        "g4dn.xlarge",
-        "p3.2xlarge",
-        "a2-highgpu-1g",
-    }
+    assert set(by_name) == {"m6i.large", "m6i.2xlarge", "m6i.8xlarge", "g4dn.xlarge", "p3.2xlarge", "a2-highgpu-1g"}
     t4 = by_name["g4dn.xlarge"]
     assert (t4.gpu, t4.price) == ("Tesla T4", 0.526)
     assert t4.note.startswith("aws us-east-1, price of 20")
     assert t4.profile is fleets.cpu_class(4, 16)
     assert by_name["m6i.2xlarge"].price == 0.384  # n2-standard-8 costs more
-
-
-def test_a_cloud_and_a_region_narrow_it_down(home: Path) -> None:
     assert named(skypilot.machines("aws", region="eu-west-1"))["g4dn.xlarge"].price == 0.587
     with pytest.raises(PlacerError, match=r"no cloud 'azure'; it has: aws, gcp; .* sky show-gpus --cloud azure"):
         skypilot.machines("azure")
@@ -90,24 +78,11 @@ def test_a_cloud_and_a_region_narrow_it_down(home: Path) -> None:
         skypilot.machines(region="mars")
 
 
-def test_without_a_catalog_it_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(PlacerError, match=r"SkyPilot has no catalog in .*catalogs: .* sky show-gpus --all"):
-        skypilot.machines()
-
-
 @pytest.mark.parametrize("text", ["InstanceType,Price\nx,1\n", HEADER + AWS.replace("0.526", "cheap")])
 def test_a_catalog_that_cannot_be_read_is_named(home: Path, text: str) -> None:
     catalog(home, aws=text)
     with pytest.raises(PlacerError, match=r"aws/vms.csv cannot be read .*: delete it, and download it again"):
         skypilot.machines()
-
-
-def test_the_machines_are_a_fleet(home: Path) -> None:
-    small = placer.workload.make_workload(nn.Linear(8, 2), (4, 8), mode="train", steps=1000)
-    found = fleets.rank(small, skypilot.machines("aws"), objective="cost")
-    assert found.best is not None
-    assert (found.best.machine, found.best.device) == ("m6i.large", "cpu")
 
 
 @pytest.mark.parametrize(
@@ -118,8 +93,8 @@ def test_the_machines_are_a_fleet(home: Path) -> None:
         ("V100-32GB", "Tesla V100-SXM2-32GB"),
         ("H100-MEGA", "NVIDIA H100 80GB HBM3"),
         ("RTXPRO6000S", "NVIDIA RTX PRO 6000 Blackwell Server Edition"),
-        ("tpu-v5p-8", None),
+        ("tpu-v5p-8", ""),
     ],
 )
-def test_names_of_skypilot_are_found(name: str, gpu: str | None) -> None:
+def test_names_of_skypilot_are_found(name: str, gpu: str) -> None:
     assert gpu_called(name) == gpu

@@ -73,21 +73,6 @@ def test_an_epoch_is_a_job_of_training_and_evaluation() -> None:
     torch.testing.assert_close(dict(net.state_dict()), before, rtol=0, atol=0)
 
 
-def test_one_line_prices_the_whole_run_and_trains(
-    tmp_path: Path, told: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(machine, "accelerators", lambda: ())
-    net, data = model(), Sentences()
-    own = {"num_train_epochs": 2, "eval_strategy": "epoch", "report_to": [], "disable_tqdm": True}
-    given = integration.training_args(net, data, data, **own)
-    assert given == {**own, "use_cpu": True}
-    assert [said.partition(":")[0] for said in told()] == ["cpu"]
-    arguments = transformers.TrainingArguments(str(tmp_path), save_strategy="no", **given)
-    trainer = transformers.Trainer(net, arguments, train_dataset=data, eval_dataset=data)
-    trainer.train()
-    assert (trainer.state.global_step, arguments.device.type) == (6, "cpu")
-
-
 @pytest.mark.parametrize("own", [{"use_cpu": False}, {"use_cpu": True}, {"fp16": True}])
 def test_where_to_train_is_not_overruled(own: dict[str, Any], told: Callable[[], list[str]]) -> None:
     assert integration.training_args(model(), Sentences(), max_steps=1, **own) == {"max_steps": 1, **own}
@@ -128,14 +113,20 @@ class Steps(transformers.TrainerCallback):
         {"per_device_train_batch_size": 10, "dataloader_drop_last": True, "gradient_accumulation_steps": 2},
     ],
 )
-def test_a_trainer_runs_as_many_steps_as_its_job_says(given: dict[str, Any], tmp_path: Path) -> None:
-    options = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "num_train_epochs": 2} | given
+def test_a_trainer_where_placer_says_runs_as_many_steps_as_its_job_says(
+    given: dict[str, Any], tmp_path: Path, told: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "accelerators", lambda: ())
+    quiet = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "num_train_epochs": 2}
+    options = quiet | {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4} | given
     net, data, steps = model(), Sentences(), Steps()
     job = integration.job(net, data, data, **options)
     assert job.repeats is not None
-    found = {part.name: part.count * job.repeats for part in job.parts}
-    arguments = transformers.TrainingArguments(
-        str(tmp_path), save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True, **options
-    )
-    transformers.Trainer(net, arguments, train_dataset=data, eval_dataset=data, callbacks=[steps]).train()
-    assert found == {name: count for name, count in steps.ran.items() if count}
+    counts = {part.name: part.count * job.repeats for part in job.parts}
+    arguments = integration.training_args(net, data, data, **options)
+    assert arguments == {**options, "use_cpu": True}
+    assert [said.partition(":")[0] for said in told()] == ["cpu"]
+    real = transformers.TrainingArguments(str(tmp_path), **arguments)
+    transformers.Trainer(net, real, train_dataset=data, eval_dataset=data, callbacks=[steps]).train()
+    assert real.device.type == "cpu"
+    assert counts == {name: count for name, count in steps.ran.items() if count}
