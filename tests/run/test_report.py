@@ -62,17 +62,13 @@ for _ in range(3):
 """
 
 
-@pytest.fixture
-def train() -> Callable[..., nn.Module]:
-    def run(width: int = 16, rows: int = 32, steps: int = 3) -> nn.Module:
-        model = nn.Sequential(nn.Linear(84, width), nn.ReLU(), nn.Linear(width, 3))
-        optimizer = torch.optim.Adam(model.parameters())
-        for _ in range(steps):
-            model(torch.randn(rows, 84)).sum().backward()
-            optimizer.step()
-        return model
-
-    return run
+def train(width: int = 16, rows: int = 32, steps: int = 3) -> nn.Module:
+    model = nn.Sequential(nn.Linear(84, width), nn.ReLU(), nn.Linear(width, 3))
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(steps):
+        model(torch.randn(rows, 84)).sum().backward()
+        optimizer.step()
+    return model
 
 
 def told(options: ReportOptions, run: Callable[[], object]) -> str:
@@ -112,9 +108,7 @@ def test_a_script_is_told_at_its_end(
     assert re.search(r"^- Net: cpu", done.stderr, re.MULTILINE)
 
 
-def test_the_line_that_would_help_is_named(
-    handmade_profile: Profile, train: Callable[..., nn.Module], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_line_that_would_help_is_named(handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
     text = one_line(told(ReportOptions(handmade_profile), lambda: train(2048, 512)))
     assert "What a step is made of" not in text
     assert re.search(r"- Sequential: cpu: 3 steps take \S+ ms there and \S+ s on cuda .*; >99% sure", text)
@@ -162,7 +156,7 @@ def test_time_that_goes_elsewhere_is_told_from_a_busy_machine(
     assert (says in text) == ("is outside of it" in text) == (outside > 0)
 
 
-def test_a_model_that_could_not_be_priced_is_told(handmade_profile: Profile, train: Callable[..., nn.Module]) -> None:
+def test_a_model_that_could_not_be_priced_is_told(handmade_profile: Profile) -> None:
     class Fails(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             raise OSError("no such sensor")
@@ -176,7 +170,7 @@ def test_a_model_that_could_not_be_priced_is_told(handmade_profile: Profile, tra
 
 
 def test_steps_of_a_script_tell_later_choices_of_it_and_of_other_sizes(
-    calibrated: Profile, train: Callable[..., nn.Module], monkeypatch: pytest.MonkeyPatch
+    calibrated: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def asked(rows: int) -> str:
         return placer.choose(train(steps=0), (rows, 84), devices=["cpu"], move=False).reason
