@@ -50,30 +50,3 @@ def test_every_figure_of_a_record_has_one_place_on_a_page() -> None:
         FIGURES.REFERENCE,
     }
     assert len({figure.pattern for figure in figures}) == len(figures)
-
-
-@pytest.mark.parametrize(
-    ("now", "same"),
-    [
-        ("| GPU | 21 / 72 % | 1.14 | 187 |", True),
-        ("| GPU | 22 / 73 % | 1.15 | 187 |", True),  # the last places of a fit on another machine
-        ("| GPU | 23 / 72 % | 1.14 | 187 |", False),
-        ("| GPU | 21 / 78 % | 1.14 | 187 |", False),
-        ("| GPU | 21 / 72 % | wrong | 187 |", False),
-        ("| GPU | 21 / 72 % | 1.14 | 187 |\n| more | 1 |", False),
-    ],
-)
-def test_what_is_stale_is_more_than_rounding(now: str, same: bool) -> None:
-    assert (not FIGURES.changed_lines("| GPU | 21 / 72 % | 1.14 | 187 |", now)) is same
-
-
-def test_a_figure_without_a_place_is_told() -> None:
-    with pytest.raises(SystemExit, match=r"README\.md: 0 places for '\| no such row \| 1 \|'"):
-        FIGURES.row(FIGURES.README, "| no such row |", "1").written("| another row | 2 |\n")
-
-
-def test_the_cells_of_a_row_are_replaced_and_the_others_stay() -> None:
-    figure = FIGURES.row(FIGURES.README, "| CPU |", "7 %", "")
-    assert figure.written("| | a | b | c |\n| CPU | 8 % | 1 | five machines |\n") == (
-        "| | a | b | c |\n| CPU | 7 % | | five machines |\n"
-    )
