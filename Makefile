@@ -23,7 +23,7 @@ DEV  := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
 NETS := $(VENV)/.installed-published
 
-.PHONY: help venv demo docs test soak versions lint types compiled check-tests gpu tree wheel bench published published-packages clean
+.PHONY: help venv demo docs test soak versions lint types compiled check-tests gpu gpu-rehearsal tree wheel bench published published-packages clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -142,6 +142,11 @@ gpu: export PYTHONPATH := $(TREE)
 gpu: export PLACER_HOME := $(CURDIR)/build/gpu-home
 gpu: tree ## on a machine with an accelerator: measure what it alone can tell, in 8.5 minutes, into calibration/records/
 	$(GPU_PYTHON) $(CURDIR)/calibration/records/measure_gpu.py --folder $(CURDIR)/calibration/records $(GPU_ARGS)
+
+gpu-rehearsal: export PYTHONPATH := $(TREE)
+gpu-rehearsal: tree ## the same on a simulated accelerator, in about four minutes, into build/rehearsal
+	rm -rf $(CURDIR)/build/rehearsal
+	cd $(TREE) && $(GPU_PYTHON) $(CURDIR)/tests/simulated/rehearsal.py $(CURDIR)/build/rehearsal $(REHEARSAL_ARGS)
 
 clean: ## remove what the other targets made, .venv excepted
 	rm -rf build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from simulated import profiler
 from simulated.clock import VirtualClock
 from simulated.device import DEVICE, SimulatedDevice, machine_with
 from simulated.entry_point import FLAG
 from simulated.spec import SPEC
 
 from placer.calibration import plan
-from placer.calibration.measuring import bench
+from placer.calibration.measuring import bench, recording
 from placer.calibration.runner import calibrate
 from placer.profile.profile import Device, Profile
 
@@ -56,6 +57,15 @@ def assemble() -> Iterator[Callable[..., Sequence[SimulatedDevice]]]:
         stack.enter_context(DEVICE.on(VirtualClock()))
         yield lambda *specs: stack.enter_context(machine_with(*specs))
         gc.collect()
+
+
+@pytest.fixture
+def recorder_shows_sim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorder knows the device, and shows the kernels of those that are ``profiled``."""
+    profiler.forget_sessions()
+    monkeypatch.setattr(recording, "SESSIONS", recording.Sessions())
+    monkeypatch.setattr(recording, "profile", profiler.Recorder)
+    monkeypatch.setattr(torch.profiler, "supported_activities", profiler.supported_activities)
 
 
 @pytest.fixture(scope="session")

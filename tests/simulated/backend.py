@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils import backend_registration
 
-from simulated import autocast, entry_point, pinned
+from simulated import autocast, entry_point, pinned, profiler
 from simulated.copies import copy_into
 from simulated.device import DEVICES, assemble, current, device_of
 from simulated.tensor import SimTensor, fresh
@@ -106,7 +106,10 @@ def register() -> None:
     library.impl("_copy_from", _copy_from, "PrivateUse1")
     pinned.register(library)
     _libraries.extend((library, *autocast.register()))
-    assemble(entry_point.specs())
+    wanted = entry_point.specs()
+    assemble(wanted)
+    if any(spec.profiled for spec in wanted):
+        torch.profiler.profile, torch.profiler.supported_activities = profiler.Recorder, profiler.supported_activities
     _let_torch_synchronize()
 
 

@@ -5,7 +5,7 @@ Nothing of placer is used here: what placer predicts is compared with this.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,14 +23,20 @@ def kernel_seconds(
     inputs: Sequence[Tensor],
     out: Any,
     *,
-    flops: float,
+    flops: Callable[[str, torch.dtype], float],
     bytes_per_second: float,
 ) -> float:
-    """Seconds of arithmetic, at ``flops`` FLOP/s, or of memory traffic, whichever is longer; ``out`` is the result."""
+    """Seconds of arithmetic or of memory traffic, whichever is longer; ``out`` is what the op gave.
+
+    ``flops`` is FLOP/s by the name of the op and its dtype.
+    """
     outputs = tensors_in(out)
     count = flop_registry.get(func._overloadpacket)
     work = count(*args, **kwargs, out_val=out) if count is not None else _elements(outputs)
-    return max(work / flops, moved_bytes(func, inputs, outputs) / bytes_per_second)
+    double = any(t.dtype == torch.float64 for t in outputs)
+    dtype = torch.float64 if double else outputs[0].dtype if outputs else torch.float32
+    rate = flops(func._overloadpacket.__name__, dtype)
+    return max(work / rate, moved_bytes(func, inputs, outputs) / bytes_per_second)
 
 
 def moved_bytes(func: Any, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> int:

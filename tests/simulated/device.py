@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from simulated import profiler
 from simulated.clock import Clock, RealClock
 from simulated.memory import Memory
 from simulated.queue import Queue
@@ -46,7 +47,7 @@ class SimulatedDevice:
             self.clock.spend(self.spec.context)
 
     def launch(self, seconds: float, op: str) -> None:
-        """Run the kernel of an op, which has ``seconds`` of work."""
+        """Run the kernels of an op, which have ``seconds`` of work in all."""
         spec = self.spec
         self.touch()
         if spec.no_kernel:
@@ -54,7 +55,10 @@ class SimulatedDevice:
         if op not in self._loaded:
             self._loaded.add(op)
             self.clock.spend(spec.first_call)
-        self.queue.launch(spec.kernel + seconds, issue=spec.issue, latency=spec.launch)
+        count = spec.kernels.get(op, 1)
+        for _ in range(count):
+            with profiler.launching(spec, op, spec.kernel + seconds / count):
+                self.queue.launch(spec.kernel + seconds / count, issue=spec.issue, latency=spec.launch)
 
     def synchronize(self) -> None:
         self.queue.wait()
@@ -100,6 +104,7 @@ def machine_with(*specs: Spec) -> Iterator[Sequence[SimulatedDevice]]:
 
 def assemble(specs: Sequence[Spec]) -> None:
     """Make these the devices of the process."""
+    profiler.forget_sessions()
     DEVICE._become(specs[0])
     DEVICE._queue = Queue(DEVICE.clock, specs[0].queue_depth)
     DEVICES[1:] = [SimulatedDevice(spec, index, DEVICE.clock) for index, spec in enumerate(specs[1:], 1)]

@@ -22,11 +22,14 @@ class Spec:
     ``issue`` is what the host needs to hand over a kernel, ``view`` what it needs for an op that launches none,
     ``launch`` passes from there until the kernel can start, ``kernel`` is what every kernel takes besides its work.
     ``sync`` is the host's cost of waiting, beyond the wait itself, ``first_call`` what an op takes the host longer when
-    the context runs it for the first time. Products of float16 are refused, all other dtypes but float64 are as fast
-    as float32.
+    the context runs it for the first time. ``kernels``: the number of kernels of ops that are not one, by name.
+
+    Of the rates, 0 for TF32 and bfloat16 means float32's, and 0 for float16 that its products are refused. TF32 is
+    used where torch's switches allow it.
 
     With ``cache`` the allocator keeps what is freed until it is emptied. ``no_kernel`` is the error of a device that is
-    listed and answers, and can run nothing.
+    listed and answers, and can run nothing. With ``profiled`` the recorder sees kernels; with ``loses_kernels``, too,
+    session k loses its first k.
     """
 
     name: str = "sim"
@@ -39,11 +42,17 @@ class Spec:
     first_call: float = 1e-4
     flops: float = 2e11
     flops_float64: float = 5e10
+    flops_tf32: float = 0.0
+    flops_bfloat16: float = 0.0
+    flops_float16: float = 0.0
     bytes_per_second: float = 4e10
     queue_depth: int = 1000
     memory: int = 256 << 20
     cache: bool = False
     no_kernel: str = ""
+    kernels: Mapping[str, int] = field(default_factory=dict)
+    profiled: bool = False
+    loses_kernels: bool = False
     copies: Mapping[tuple[str, str], Copy] = field(
         default_factory=lambda: {
             ("h2d", "pageable"): Copy(20e-6, 4e9),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,14 +14,13 @@ from simulated.costs import kernel_seconds, tensors_in
 from simulated.device import SimulatedDevice, device_of
 from simulated.fused_cells import FUSED_CELLS
 from simulated.memory import Allocation
+from simulated.rates import PRODUCTS, rate
 
 aten = torch.ops.aten
 #: Ops whose result's shape, or whose result on the host, is only known once the device has run.
 WAITING = frozenset(
     {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal", "is_nonzero"}
 )
-#: Ops that a device lacks in some dtypes, and many CPUs are slow at.
-PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward"})
 #: Ops whose index operands may stay in host memory, as on real devices.
 HOST_INDICES = frozenset({"index", "index_put", "index_put_", "_index_put_impl_"})
 
@@ -129,18 +129,18 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         owner.synchronize()
     plain = _mapped(_numbers, args)
     plain_kwargs = {key: _mapped(_numbers, value) for key, value in kwargs.items()}
-    out = _computed(func, name, plain, plain_kwargs)
+    out = _computed(func, name, plain, plain_kwargs, owner)
     _pay(func, plain, plain_kwargs, operands, out, owner)
     return _mapped(lambda leaf: _wrapped(leaf, mine, owner) if isinstance(leaf, Tensor) else leaf, out)
 
 
-def _computed(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _computed(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], owner: SimulatedDevice) -> Any:
     dtype = args[0].dtype if args and isinstance(args[0], Tensor) else None
     if name in FUSED_CELLS:
         return FUSED_CELLS[name](*args, **kwargs)
     if name not in PRODUCTS or dtype not in (torch.float16, torch.bfloat16):
         return func(*args, **kwargs)
-    if dtype == torch.float16:
+    if dtype == torch.float16 and not owner.spec.flops_float16:  # a device lacks a dtype here and there
         raise NotImplementedError(f"\"{name}\" not implemented for 'Half' on sim")
     # In float32, as many CPUs take a hundred times longer for narrow products.
     wide = func(*(arg.float() if isinstance(arg, Tensor) else arg for arg in args), **kwargs)
@@ -157,9 +157,9 @@ def _pay(func: Any, args: Any, kwargs: Any, operands: list[Tensor], out: Any, ow
         owner.touch()
         owner.clock.spend(spec.view)
         return
-    double = any(t.dtype == torch.float64 for t in tensors_in(out))
-    flops = spec.flops_float64 if double else spec.flops
-    seconds = kernel_seconds(func, args, kwargs, inputs, out, flops=flops, bytes_per_second=spec.bytes_per_second)
+    seconds = kernel_seconds(
+        func, args, kwargs, inputs, out, flops=partial(rate, spec), bytes_per_second=spec.bytes_per_second
+    )
     owner.launch(seconds, func._overloadpacket.__name__)
 
 
