@@ -183,23 +183,19 @@ def _advice_on(change: _Change, before: Workload, question: Question, table: Tab
 def with_batch(workload: Workload, size: int) -> Workload:
     """The same workload on ``size`` rows: inputs become shapes; small integer ones (indices, masks) keep values.
 
-    The target of a loss grows with the inputs, and so does what a batch takes to load.
+    Its inputs share a first size. The target of a loss grows with them, and so does what a batch takes to load.
     """
-    rows = batch_size(workload)
+    rows = batch_size(workload) or 1
 
-    def resized(leaf: Any) -> Any:
-        return _with_rows(leaf, size) if isinstance(leaf, Tensor) else leaf
-
-    def as_many(leaf: Any) -> Any:  # a target may have several entries for each row, as of flattened tokens
-        if not isinstance(leaf, Tensor) or not leaf.dim() or not rows or leaf.shape[0] % rows:
+    def resized(leaf: Any) -> Any:  # a target may have several entries for each row, as of flattened tokens
+        if not isinstance(leaf, Tensor) or not leaf.dim() or leaf.shape[0] % rows:
             return leaf
         return _with_rows(leaf, leaf.shape[0] // rows * size)
 
-    args, kwargs = map_nest(resized, (workload.args, workload.kwargs))
+    args, kwargs, loss_target = map_nest(resized, (workload.args, workload.kwargs, workload.loss_target))
     loading = workload.loading
-    if loading is not None and rows:
+    if loading is not None:
         loading = replace(loading, seconds=loading.seconds * size / rows)
-    loss_target = map_nest(as_many, workload.loss_target)
     return replace(workload, args=args, kwargs=kwargs, loss_target=loss_target, loading=loading)
 
 

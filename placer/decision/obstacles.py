@@ -82,7 +82,7 @@ class Bound:
 def bound(modules: Sequence[nn.Module]) -> Bound | None:
     """The device to which a model is bound; None for one that can be moved, or got no memory yet."""
     for module in modules:
-        for path, part in _outer_parts(module):
+        for path, part in module.named_modules():
             only = _only_device(part)
             if only is not None:
                 device, what, remedy = only
@@ -97,17 +97,6 @@ def bound(modules: Sequence[nn.Module]) -> Bound | None:
         return None
     begins, why = left
     return None if begins is None else Bound(begins, why)
-
-
-def _outer_parts(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The parts of a module with their paths, but those inside TorchScript, whose graph has them all."""
-    script: str | None = None
-    for path, part in module.named_modules():
-        if script is not None and path.startswith(script):
-            continue
-        if isinstance(part, torch.jit.ScriptModule):
-            script = f"{path}." if path else ""
-        yield path, part
 
 
 def _only_device(part: nn.Module) -> tuple[torch.device, str, str] | None:

@@ -20,7 +20,7 @@ from placer.decision.steps import Traced, TracedPart, trace_parts
 from placer.decision.table import PricedPart, Table
 from placer.errors import PlacerError, first_line
 from placer.pricing import Prediction, Residence, predict
-from placer.profile import Profile, check_source, default_path
+from placer.profile import check_source
 from placer.workload import Job, Workload, check_available
 
 #: The number of threads a process has is kept unless another one saves more than this share of the step: two counts
@@ -145,7 +145,7 @@ def answer(question: Question) -> Table:
             predictions[candidate.name], tried = _with_best_threads(part, candidate, where)
             thread_options = tried or thread_options
         parts.append(PricedPart(part.name, part.count, predictions, part.facts, part.model, part.identity))
-    origins = [origin(name, prediction, candidates.profile) for name, prediction in parts[0].predictions.items()]
+    origins = [origin(name, prediction) for name, prediction in parts[0].predictions.items()]
     occupied = tuple(candidate.occupied for candidate in able if candidate.occupied)
     notes += [*left_out_lines, *filter(None, origins), *candidates.profile.remarks, *occupied]
     table = Table(
@@ -223,24 +223,17 @@ def best_count(steps: Mapping[int, float], now: int) -> int:
     return now if now in steps and steps[best] >= steps[now] * (1.0 - THREADS_TIE) else best
 
 
-def origin(name: str, prediction: Prediction, profile: Profile) -> str:
-    """Where the numbers of a device come from, if not from a calibration of this machine; else "".
-
-    ``profile`` is the one that is compared with.
-    """
+def origin(name: str, prediction: Prediction) -> str:
+    """Where the numbers of a device come from, if not from a calibration of this machine; else ""."""
     fit = prediction.priced.fit
     if fit is None or prediction.provenance == "calibrated":
         return f"{name} is not on this machine: its numbers were measured elsewhere" if "@" in name else ""
     if not fit.gpu:
         return f"{name}: from the measurements of another CPU ({fit.reference}), scaled to this one (no calibration)"
-    of_this_machine = profile.name == str(default_path()) and profile.fingerprint.get("cpu") == fit.reference
-    calibration = "this machine's calibration" if of_this_machine else f"a calibration of {fit.reference}"
-    if profile.estimated:
-        calibration = "this machine's estimate"
-    host = f"host speed from {calibration}" if fit.reference else "host speed typical of published measurements"
     published = prediction.provenance == "published"
-    source = "from published measurements" if published else "from its data sheet and measurements of other GPUs"
-    return f"{fit.gpu}: {source} (no calibration); {host}"
+    source = "published measurements" if published else "its data sheet and measurements of other GPUs"
+    host = fit.reference or "usual CPUs"
+    return f"{fit.gpu}: from {source} (no calibration), with the host speed of {host}"
 
 
 @contextlib.contextmanager
