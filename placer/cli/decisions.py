@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,16 +21,17 @@ SHOWN = 10
 
 
 def last_decisions() -> LastDecisions:
-    """Those in the history of this machine. Raises PlacerError if there is none."""
+    """Those in the history of this machine. Raises PlacerError if there is none, or the newest cannot be read."""
     rows: list[dict[str, Any]] = []
     newest: Mapping[str, Any] = {}
     for entry in history.last(_HISTORY):
         if entry.get("kind") == "decision" and isinstance(entry.get("explanation"), dict):
             newest = entry["explanation"]
-            rows.insert(0, _row(entry))
+            with suppress(PlacerError):  # an older one may be of another version
+                rows.insert(0, _row(str(entry.get("time")), Explanation.from_dict(newest)))
         elif entry.get("kind") == "steps" and isinstance(entry.get("step_seconds"), (int, float)):
             _note_steps(rows, entry)
-    if not rows:
+    if not newest:
         raise PlacerError(
             "no decision was taken on this machine yet; name a model: placer explain file.py:attribute --batch 32,84"
         )
@@ -41,23 +43,18 @@ def last_decisions() -> LastDecisions:
     return LastDecisions(rows[:SHOWN], replace(explanation, notes=(*notes, *explanation.notes)))
 
 
-def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A decision as plain values; an entry may lack anything."""
-    explanation = entry["explanation"]
-    workload, devices = (
-        value if isinstance(value := explanation.get(key), dict) else {} for key in ("workload", "devices")
-    )
-    device = str(explanation.get("choice"))
-    row = devices.get(device)
-    predicted = row.get("step_seconds") if isinstance(row, dict) else None
+def _row(time: str, explanation: Explanation) -> dict[str, Any]:
+    """A decision as plain values."""
+    decision, workload = explanation.decision, explanation.workload
+    cost = explanation.devices.get(decision.device)
     return {
-        "time": str(entry.get("time", "at an unknown time")),
+        "time": time,
         "target": str(workload.get("target", "model")),
         "inputs": [str(item) for item in workload.get("inputs") or ()],
         "mode": workload.get("mode"),
-        "device": device,
-        "verdict": explanation.get("verdict", device),
-        "predicted_seconds": float(predicted) if isinstance(predicted, (int, float)) else None,
+        "device": decision.device,
+        "verdict": decision.verdict,
+        "predicted_seconds": None if cost is None else cost.step_seconds,
         "seen_seconds": None,
     }
 

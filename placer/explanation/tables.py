@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 
 from placer.decision import MANY, TIME, is_cpu, trade
 from placer.explanation.answer import IN_PYTHON, advice_lines, short_answer
-from placer.explanation.data import ExplanationData
+from placer.explanation.data import ExplanationData, LayerRow, OpRow
 from placer.explanation.layers import gathered, lines, tree
 from placer.explanation.words import headings, kind, legend, machine_line, workload_line
 from placer.pricing import COMPUTE_PARTS, SOURCES
@@ -70,9 +71,13 @@ def _bottlenecks(explanation: ExplanationData) -> list[str]:
     return sentences
 
 
-def _time(seconds: float, whole: float | None, number: int) -> Cell:
-    """A time on device ``number``, with a bar that is its share of the ``whole``."""
-    return Cell(format_seconds(seconds), seconds / (whole or 1.0), number)
+def _times(seconds: Mapping[str, float], whole: Mapping[str, float]) -> list[Cell | str]:
+    """Seconds on each device of ``whole``, with bars that are their shares of the seconds there; a dash for none."""
+    cells: list[Cell | str] = []
+    for number, (name, total) in enumerate(whole.items()):
+        time = seconds.get(name)
+        cells.append("-" if time is None else Cell(format_seconds(time), time / (total or 1.0), number))
+    return cells
 
 
 def _or_dash(seconds: float | None) -> str:
@@ -104,14 +109,12 @@ def _costs(explanation: ExplanationData) -> Section:
 def _job(explanation: ExplanationData) -> Section:
     """One row per part: its steps in one job, their seconds on each device, and where it is fastest."""
     called = headings(explanation.devices).values()
+    whole = {name: cost.step_seconds for name, cost in explanation.devices.items()}
     rows: list[list[Cell | str]] = []
     for part in explanation.parts:
         fastest = min(part.devices, key=lambda device: part.devices[device].step_seconds)
         bound = part.devices[fastest].bounded_by
-        times = [
-            _time(part.seconds(name), whole.step_seconds, number)
-            for number, (name, whole) in enumerate(explanation.devices.items())
-        ]
+        times = _times({name: part.seconds(name) for name in whole}, whole)
         rows.append([part.name, f"{part.count:,g}", *times, f"{fastest} ({bound})" if bound else fastest])
     return Section("Parts of the job", heads=["part", "steps", *called, "fastest on"], rows=rows)
 
@@ -125,9 +128,7 @@ def _layers(explanation: ExplanationData) -> Section:
     root = gathered(tree(explanation.layers))
     rows: list[list[Cell | str]] = []
     for depth, node in lines(root):
-        times = [
-            _time(node.seconds.get(name, 0.0), root.seconds.get(name), number) for number, name in enumerate(devices)
-        ]
+        times = _times(node.seconds, {name: root.seconds.get(name, 0.0) for name in devices})
         share = node.seconds.get(chosen, 0.0) / (root.seconds.get(chosen) or 1.0)
         rows.append(["  " * depth + node.label, *times, f"{share:.0%}"])
     shares = f"; shares of {chosen}" if len(devices) > 1 else ""
@@ -135,40 +136,39 @@ def _layers(explanation: ExplanationData) -> Section:
     return Section(f"Layers (a layer includes those below it{shares})", heads=heads, rows=rows)
 
 
+def _sums(rows: Sequence[LayerRow | OpRow], devices: Iterable[str]) -> dict[str, float]:
+    """Seconds of some rows by device."""
+    return {name: sum(row.devices.get(name, 0.0) for row in rows) for name in devices}
+
+
 def _phases(explanation: ExplanationData) -> Section:
     """One row per phase of a step, one column per device."""
-    heads = ["phase", *headings(explanation.devices).values()]
-    whole = {name: sum(row.devices.get(name, 0.0) for row in explanation.layers) for name in explanation.devices}
+    whole = _sums(explanation.layers, explanation.devices)
     rows: list[list[Cell | str]] = []
-    for phase in _PHASES:
-        layers = [row.devices for row in explanation.layers if row.phase == phase]
-        times = [
-            _time(sum(devices.get(name, 0.0) for devices in layers), total, number)
-            for number, (name, total) in enumerate(whole.items())
-        ]
+    for phase, words in _PHASES.items():
+        layers = [row for row in explanation.layers if row.phase == phase]
         if layers:
-            rows.append([_PHASES[phase], *times])
+            rows.append([words, *_times(_sums(layers, whole), whole)])
+    heads = ["phase", *headings(explanation.devices).values()]
     return Section("Phases", heads=heads, rows=rows if len(rows) > 1 else [])
 
 
 def _families(explanation: ExplanationData) -> Section:
     """One row per op family, the slowest first, with the largest share of its time that nobody measured."""
-    devices = list(explanation.devices)
-    totals = {name: sum(op.devices.get(name, 0.0) for op in explanation.ops) for name in devices}
-    rows: dict[str, list[Cell | str]] = {}
-    longest: dict[str, float] = {}
-    for family in dict.fromkeys(op.family for op in explanation.ops):
-        ops = [op for op in explanation.ops if op.family == family]
-        seconds = {name: sum(op.devices.get(name, 0.0) for op in ops) for name in devices}
-        guessed = {name: sum(op.guessed.get(name, 0.0) for op in ops) for name in devices}
-        unbacked = max((guessed[name] / (seconds[name] or 1.0) for name in devices), default=0.0)
-        times = [_time(seconds[name], totals[name], number) for number, name in enumerate(devices)]
-        calls = f"{sum(op.count for op in ops):,}"
-        rows[family] = [family, calls, *times, f"{unbacked:.0%}" if unbacked >= 0.005 else "-"]
-        longest[family] = max(seconds.values(), default=0.0)
+    whole = _sums(explanation.ops, explanation.devices)
+    families: dict[str, list[OpRow]] = {}
+    for op in explanation.ops:
+        families.setdefault(op.family, []).append(op)
+    rows: list[tuple[float, list[Cell | str]]] = []
+    for family, ops in families.items():
+        seconds = _sums(ops, whole)
+        guessed = {name: sum(op.guessed.get(name, 0.0) for op in ops) for name in whole}
+        unbacked = max((guessed[name] / (seconds[name] or 1.0) for name in whole), default=0.0)
+        calls, share = f"{sum(op.count for op in ops):,}", f"{unbacked:.0%}" if unbacked >= 0.005 else "-"
+        rows.append((max(seconds.values(), default=0.0), [family, calls, *_times(seconds, whole), share]))
+    rows.sort(key=itemgetter(0), reverse=True)
     heads = ["family", "calls", *headings(explanation.devices).values(), "unbacked"]
-    slowest_first = sorted(rows, key=longest.__getitem__, reverse=True)
-    return Section("Operators", heads=heads, rows=[rows[family] for family in slowest_first])
+    return Section("Operators", heads=heads, rows=[row for _, row in rows])
 
 
 def step_parts(explanation: ExplanationData, device: str) -> dict[str, float]:
@@ -190,12 +190,12 @@ def step_parts(explanation: ExplanationData, device: str) -> dict[str, float]:
 def _made_of(explanation: ExplanationData) -> Section:
     """One row per part of a step, one column per device; the parts add up to the step."""
     devices, costs = explanation.devices, list(explanation.devices.values())
+    whole = {name: cost.step_seconds for name, cost in devices.items()}
     parts = [step_parts(explanation, name) for name in devices]
     rows: list[list[Cell | str]] = []
     for key in _taking_time(parts):
-        columns = enumerate(zip(parts, costs, strict=True))
-        times = [_time(by[key], cost.step_seconds, n) if key in by else "-" for n, (by, cost) in columns]
-        rows.append([_PARTS.get(key, key), *times])
+        seconds = {name: by[key] for name, by in zip(devices, parts, strict=True) if key in by}
+        rows.append([_PARTS.get(key, key), *_times(seconds, whole)])
     strong = [len(rows)]
     rows.append([explanation.unit, *(format_seconds(cost.step_seconds) for cost in costs)])
     rows.append(["  90% from", *(format_seconds(cost.low) for cost in costs)])
