@@ -25,12 +25,6 @@ CUDA = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PLACER_HOME", str(tmp_path))
-    return tmp_path
-
-
 @pytest.fixture(autouse=True)
 def no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "describe_accelerators", list)
@@ -47,7 +41,7 @@ def report(run: Run) -> dict[str, Any]:
     return found
 
 
-def test_a_machine_that_was_never_calibrated(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_was_never_calibrated(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "\x1b[2J")
     text = run("doctor").stdout
     assert "profile missing; " in " ".join(text.split())
@@ -94,7 +88,7 @@ def test_the_text_holds_what_a_bug_report_needs_and_no_personal_path(
         assert fact in text
 
 
-def test_what_is_broken_is_an_error(home: Path, runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_broken_is_an_error(runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     path = profile.default_path()
     path.parent.mkdir(parents=True)
     path.write_text("{}")
