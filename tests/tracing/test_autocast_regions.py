@@ -168,16 +168,6 @@ def test_torch_applies_regions_for_the_cpu_to_a_real_run_itself() -> None:
     assert traced.outputs[0].shape == ()
 
 
-def test_the_callers_region_for_cuda_neither_matters_nor_ends() -> None:
-    plain = trace(make_workload(Regions(), (3, 4)))
-    torch.set_autocast_enabled("cuda", True)
-    try:
-        assert trace(make_workload(Regions(), (3, 4))).on("cuda").calls == plain.on("cuda").calls
-        assert torch.is_autocast_enabled("cuda")
-    finally:
-        torch.set_autocast_enabled("cuda", False)
-
-
 class OfItsSpectrum(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -12,10 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import psutil
 import pytest
@@ -292,47 +291,6 @@ def test_choose_warns_once_where_the_step_ends_its_process(
     with pytest.warns(placer.PlacerWarning, match="without a prediction") as seen:
         placement = placer.choose(Ends(), (3, 4), devices="cpu")
     assert (placement.decision.device, placement.confidence, len(seen)) == ("cpu", None, 1)
-
-
-@lru_cache
-def table(length: int) -> torch.Tensor:
-    return torch.arange(length).float()
-
-
-class Everything(nn.Module):
-    """Changes whatever a forward can reach."""
-
-    shared: ClassVar[dict[int, torch.Tensor]] = {}
-
-    def __init__(self, reads: bool) -> None:
-        super().__init__()
-        self.body, self.reads = nn.Linear(4, 4), reads
-        self.seen: list[torch.Tensor] = []
-        self.draws = __import__("numpy").random.default_rng(1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.shared[len(x)] = x
-        self.seen.append(x)
-        torch.set_num_threads(1)
-        torch.backends.mha.set_fastpath_enabled(False)
-        os.environ["PLACER_TEST"] = "1"
-        result: torch.Tensor = self.body(x) * table(4) + float(self.draws.random())
-        if self.reads:
-            result = result * result.sum().item()
-        return result
-
-
-@pytest.mark.parametrize("reads", [False, True])
-def test_caches_lists_generators_and_switches_stay_as_they_are(reads: bool) -> None:
-    model, threads = Everything(reads), torch.get_num_threads()
-    table.cache_clear()
-    state = model.draws.bit_generator.state
-    assert trace(make_workload(model, (3, 4), mode="train")).real == reads
-    assert (model.shared, model.seen, table.cache_info().currsize) == ({}, [], 0)
-    assert model.draws.bit_generator.state == state
-    assert torch.get_num_threads() == threads
-    assert torch.backends.mha.get_fastpath_enabled()
-    assert "PLACER_TEST" not in os.environ
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])

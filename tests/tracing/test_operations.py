@@ -53,7 +53,31 @@ def assert_same_calls(model: nn.Module, shape: tuple[int, ...], mode: str) -> Tr
     return traced
 
 
+class ChannelsLast(nn.Sequential):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = super().forward(x.contiguous(memory_format=torch.channels_last))
+        return result
+
+
+class Elementwise(nn.Module):
+    """Operands that are broadcast, transposed, expanded, scalars, and of several dtypes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        square = x[:, : len(x)]
+        turned = torch.nn.functional.silu(square.t()) * 2.5 + square
+        masked = torch.where(turned > 0, turned, torch.tensor(0.0)) / torch.tensor(3)
+        counted = (x > 0).sum(0) / 2
+        return torch.atan2(masked, turned[0]).sum() + torch.nn.functional.elu(x.t() + counted[:, None]).sum()
+
+
 MODELS = {
+    "channels last": (
+        lambda: ChannelsLast(
+            nn.Conv2d(6, 4, (3, 2), (2, 1), (1, 0), (1, 2), groups=2), nn.BatchNorm2d(4), nn.GELU(), nn.Hardswish()
+        ),
+        (2, 6, 9, 8),
+    ),
+    "elementwise": (lambda: nn.Sequential(nn.Linear(5, 7), Elementwise()), (4, 5)),
     "mlp": (lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3), nn.Tanh()), (16, 4)),
     "cnn": (
         lambda: nn.Sequential(

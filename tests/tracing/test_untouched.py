@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,8 +20,15 @@ from placer.tracing import trace
 from placer.workload import make_workload
 
 
+@lru_cache
+def table(length: int) -> torch.Tensor:
+    return torch.arange(length).float()
+
+
 class Stateful(nn.Module):
-    """Everything a forward may change: buffers, plain tensors, counters, the random state."""
+    """Everything a forward may change: buffers, plain tensors, counters, caches, random states, switches."""
+
+    shared: ClassVar[dict[int, torch.Tensor]] = {}
 
     def __init__(self, fails: bool = False, reads: bool = False) -> None:
         super().__init__()
@@ -29,6 +39,7 @@ class Stateful(nn.Module):
         self.spectral = nn.utils.spectral_norm(nn.Linear(4, 4))
         self.history = torch.zeros(3)
         self.counts = {"calls": 0, "log": []}
+        self.draws = np.random.default_rng(1)
         self.fails, self.reads = fails, reads
         self.norm.eval()
 
@@ -37,6 +48,11 @@ class Stateful(nn.Module):
         self.counts["log"].append(random.random() + np.random.rand())  # noqa: NPY002
         self.history += 1
         self.history[0] = 5
+        self.shared[len(x)] = x
+        torch.set_num_threads(1)
+        torch.backends.mha.set_fastpath_enabled(False)
+        os.environ["PLACER_TEST"] = "1"
+        x = x * table(4) + float(self.draws.random())
         x = self.spectral(self.normed(self.drop(self.norm(self.first(x)))))
         if self.reads:
             x = x * x.sum().item()
@@ -50,6 +66,8 @@ def picture_of(model: Stateful) -> dict[str, Any]:
         **picture(model),
         "history": model.history.clone(),
         "counts": (model.counts["calls"], list(model.counts["log"])),
+        "caches": (len(model.shared), table.cache_info().currsize, model.draws.bit_generator.state),
+        "switches": (torch.get_num_threads(), torch.backends.mha.get_fastpath_enabled(), "PLACER_TEST" in os.environ),
     }
 
 
@@ -91,12 +109,30 @@ def test_inputs_are_not_written(reads: bool) -> None:
     assert torch.equal(index, torch.arange(3))
 
 
-@pytest.mark.parametrize("outer", [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)])
+class Region(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", torch.float16):
+            return super().forward(x)
+
+
+@contextmanager
+def autocast_for_cuda() -> Iterator[None]:
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+
+
+@pytest.mark.parametrize(
+    "outer",
+    [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16), autocast_for_cuda],
+)
 def test_the_callers_modes_neither_matter_nor_change(outer: Callable[[], Any]) -> None:
-    model = nn.Linear(3, 3)
-    workload = make_workload(model, (2, 3), mode="train")
+    workload = make_workload(nn.Sequential(nn.Linear(3, 3), Region(3, 3)), (2, 3), mode="train")
     plain = trace(workload)
     with outer():
-        grad = torch.is_grad_enabled()
-        assert trace(workload).calls == plain.calls
-        assert torch.is_grad_enabled() == grad
+        modes = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
+        assert trace(workload) == plain
+        after = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
+        assert after == modes
