@@ -165,24 +165,17 @@ class Updates:
         return False
 
     def _record(self, optimizer: torch.optim.Optimizer) -> None:
-        """Record an update as a whole."""
-        with self.recorder.recording(False):
-            for call in self._whole(optimizer):
-                self.recorder.log.record(call.op, call.inputs, (), call.args, in_place=True, layer=call.layer)
+        """Record an update as a whole: one call for every parameter that has a gradient."""
+        recorder, op = self.recorder, f"optimizer::{type(optimizer).__name__}"
+        with recorder.recording(False):
+            for group in optimizer.param_groups:
+                args = _settings(group)
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        updated = parameter if parameter.grad.layout is torch.strided else parameter.grad
+                        layer = recorder.layers.owner(parameter)
+                        recorder.log.record(op, (spec_of(updated),), (), args, in_place=True, layer=layer)
             self._keep(optimizer)
-
-    def _whole(self, optimizer: torch.optim.Optimizer) -> list[OpCall]:
-        """The update as one call for every parameter that has a gradient."""
-        op, calls = f"optimizer::{type(optimizer).__name__}", []
-        for group in optimizer.param_groups:
-            args = _settings(group)
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                updated = parameter if parameter.grad.layout is torch.strided else parameter.grad
-                layer = self.recorder.layers.owner(parameter)
-                calls.append(OpCall(op, (spec_of(updated),), (), args, "optimizer", layer, in_place=True))
-        return calls
 
     def _keep(self, optimizer: torch.optim.Optimizer) -> None:
         """Count the state of an optimizer: that which it has after a step, or will have."""
@@ -215,28 +208,25 @@ class Updates:
             raise TraceError(f"the step function goes on after {name}.step() failed")
 
     def _before(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        if self.recorder.paused or self._making_state:
+        recorder = self.recorder
+        if recorder.paused or self._making_state:
             return None
         with Uncounted():
-            return self._begin(optimizer, args, kwargs)
-
-    def _begin(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        recorder = self.recorder
-        if not self._running:
-            recorder.log.end_phase("optimizer")
-        for group in optimizer.param_groups:
-            if group.get("capturable"):  # the CPU has no such update: what the step computes is the same without
-                group["capturable"] = False
-                self._capturable.append(group)
-        whole = self._is_whole(optimizer)
-        arguments = [*args[1:], *kwargs.values()]
-        if not whole and not optimizer.state and not any(map(callable, arguments)):
-            self._make_state(optimizer, args[1:], kwargs)
-        self._running.append(_Running(optimizer, whole))
-        if not whole:
-            return None
-        recorder.paused = recorder.python_calls.paused = True
-        return tuple(self._recorded(a) for a in args), {k: self._recorded(v) for k, v in kwargs.items()}
+            if not self._running:
+                recorder.log.end_phase("optimizer")
+            for group in optimizer.param_groups:
+                if group.get("capturable"):  # the CPU has no such update: what the step computes is the same without
+                    group["capturable"] = False
+                    self._capturable.append(group)
+            whole = self._is_whole(optimizer)
+            arguments = [*args[1:], *kwargs.values()]
+            if not whole and not optimizer.state and not any(map(callable, arguments)):
+                self._make_state(optimizer, args[1:], kwargs)
+            self._running.append(_Running(optimizer, whole))
+            if not whole:
+                return None
+            recorder.paused = recorder.python_calls.paused = True
+            return tuple(self._recorded(a) for a in args), {k: self._recorded(v) for k, v in kwargs.items()}
 
     def _make_state(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Step once, unrecorded: a first step makes state, which no later one does."""
@@ -270,23 +260,19 @@ class Updates:
     def _after(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if not self._running or self._running[-1].optimizer is not optimizer or self._making_state:
             return
-        running = self._running.pop()
+        recorder, running = self.recorder, self._running.pop()
         while self._capturable:
             self._capturable.pop()["capturable"] = True
         if running.whole:
-            self.recorder.paused = self.recorder.python_calls.paused = False
-        with Uncounted(), self.recorder.recording(False):
-            self._end(optimizer, running)
-
-    def _end(self, optimizer: torch.optim.Optimizer, running: _Running) -> None:
-        self.stepped.append(optimizer)
-        recorder = self.recorder
-        if running.whole:
-            self._record(optimizer)
-        else:
-            self._keep(optimizer)
-        if not self._running:
-            recorder.log.end_phase("forward")
+            recorder.paused = recorder.python_calls.paused = False
+        with Uncounted(), recorder.recording(False):
+            self.stepped.append(optimizer)
+            if running.whole:
+                self._record(optimizer)
+            else:
+                self._keep(optimizer)
+            if not self._running:
+                recorder.log.end_phase("forward")
 
 
 class _Running(NamedTuple):
