@@ -6,7 +6,7 @@ writes its results once at the least; ``moved`` says so where it need not read a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from math import log2
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placer.tracing import Trace, trace
+from placer.tracing import Trace, trace_here
 from placer.workload import make_workload
 
 
@@ -99,17 +99,6 @@ LARGE: dict[str, LargeOp] = {
 }
 
 
-class Several(nn.Module):
-    """Several ops in one step; the calls of each are those of the layer ``ops.NUMBER``."""
-
-    def __init__(self, ops: Iterable[LargeOp]) -> None:
-        super().__init__()
-        self.ops = nn.ModuleList([One(op.call) for op in ops])
-
-    def forward(self, *operands: tuple[Tensor, ...]) -> list[Any]:
-        return [op(*given) for op, given in zip(self.ops, operands, strict=True)]
-
-
 class One(nn.Module):
     """One op as a layer."""
 
@@ -121,28 +110,11 @@ class One(nn.Module):
         return self.call(*operands)
 
 
-#: Ops that are traced as one step: tracing a step takes a second, whatever is in it.
-TOGETHER = 10
-
-
 @cache
-def steps() -> tuple[tuple[tuple[str, ...], Trace], ...]:
-    """Every step, with the names of its ops."""
-    names = list(LARGE)
-    found = []
-    for start in range(0, len(names), TOGETHER):
-        some = tuple(names[start : start + TOGETHER])
-        ops = [LARGE[name] for name in some]
-        traced = trace(make_workload(Several(ops), batch=tuple(op.example() for op in ops), mode="infer"))
-        found.append((some, traced))
-    return tuple(found)
-
-
-def calls_of(name: str) -> tuple[Trace, list[int]]:
-    """The step that an op stands in, and the numbers of its calls there."""
-    names, step = next((names, step) for names, step in steps() if name in names)
-    layer = f"ops.{names.index(name)}"
-    return step, [n for n, call in enumerate(step.calls) if call.layer == layer or call.layer.startswith(f"{layer}.")]
+def step_of(name: str) -> Trace:
+    """A step of a large op."""
+    op = LARGE[name]
+    return trace_here(make_workload(One(op.call), batch=op.example(), mode="infer"))
 
 
 def compulsory_bytes(name: str) -> float:
@@ -150,6 +122,5 @@ def compulsory_bytes(name: str) -> float:
     op = LARGE[name]
     if op.moved is not None:
         return op.moved
-    step, own = calls_of(name)
-    written = step.calls[own[-1]].outputs
+    written = step_of(name).calls[-1].outputs
     return float(sum(t.nbytes for t in op.example()) + sum(t.stored_bytes for t in written))

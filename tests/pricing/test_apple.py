@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from placer.pricing import Residence, Work, device_model, gpu_profile, predict
 from placer.pricing.framework import host_seconds
 from placer.pricing.gpu.apple import AppleModel, missing_op, mps_host
-from placer.profile import find_gpu, knowledge
+from placer.profile import find_gpu
 from placer.tracing import trace
 from placer.workload import make_workload
 
@@ -63,15 +63,6 @@ def test_a_gru_is_issued_op_by_op(length: int, batch: int, hidden: int, publishe
     assert host_seconds(op, framework) == pytest.approx(published, rel=0.2)
     lstm = traced(nn.LSTM(hidden, hidden), "aten::lstm", (length, batch, hidden), mode="infer")
     assert host_seconds(op, framework) > 5.0 * host_seconds(lstm, framework)
-
-
-def test_prices_say_what_they_rest_on() -> None:
-    pool = work("aten::avg_pool2d", [spec(1, 1, 4, 4)], [spec(1, 1, 2, 2)])
-    ops = [relu(64), product(64), product(64, "float16"), pool]
-    assert model("M3").price(ops)[2] == ["published", "published", "learnt", "physics"]
-    assert model("M5").price(ops)[2] == ["learnt", "learnt", "learnt", "physics"]
-    assert (model("M3").provenance, model("M5").provenance) == ("published", "data sheet")
-    assert (knowledge("Apple M3"), knowledge("Apple M5")) == ("published (MPS)", "data sheet")
 
 
 class Eigenvalues(nn.Module):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from placer.pricing import Prediction, describe_step, gpu_profile, predict
-from placer.pricing.compiled import Member, not_priced, places_in_kernels
+from placer.pricing import Prediction, gpu_profile, predict
+from placer.pricing.compiled import not_priced
 from placer.profile import Profile, load
 from placer.tracing import trace
 from placer.workload import make_workload
@@ -117,47 +116,3 @@ def test_a_gpu_that_the_compiler_does_not_serve_keeps_the_eager_price(name: str,
     assert said in why if said and why else why is said
     prediction = predict(found, profile, devices=["cuda"])["cuda"]
     assert (prediction.priced.compilation is None) == (said is not None)
-
-
-class Step(nn.Module):
-    """A function of the batch and two weights of 64 x 64."""
-
-    def __init__(self, run: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
-        super().__init__()
-        self.run, self.a, self.b = run, nn.Parameter(torch.ones(64, 64)), nn.Parameter(torch.ones(64, 64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.run(x, self.a, self.b)
-
-
-def placed(run: Callable[[Tensor, Tensor, Tensor], Tensor], mode: str = "infer") -> list[tuple[str, Member]]:
-    """The calls of a step by name, in order, and their places; those that are not compiled have a phase before it."""
-    found = trace(make_workload(torch.compile(Step(run)), (64, 64), mode=mode))
-    regions = [call.phase if call.phase in ("forward", "backward") else "" for call in found.calls]
-    names = [
-        call.op.removeprefix("aten::") if call.phase == "forward" else f"{call.phase}: {call.op}"
-        for call in found.calls
-    ]
-    return list(zip(names, places_in_kernels(found, describe_step(found), regions), strict=True))
-
-
-@pytest.mark.parametrize(
-    ("run", "kernels", "shares"),
-    [
-        # x is read, a is read, and the result is written.
-        (lambda x, a, _: ((x * 2).tanh() + a).relu(), 1, {"mul": 1 / 2, "tanh": 0.0, "add": 1 / 3, "relu": 1 / 2}),
-        # A value that is read twice is read once.
-        (lambda x, *_: x.sin() * x.cos(), 1, {"sin": 1 / 2, "cos": 0.0, "mul": 1 / 3}),
-        (lambda x, a, b: (x.relu() @ a).tanh() @ b, 2, {"relu": 1.0, "tanh": 1.0}),  # products stand between kernels
-        (lambda x, a, _: (y := x.relu()) + y @ a, 2, {"add": 1.0}),
-        (lambda x, a, b: x.sin() + a.cos() * b.relu(), 1, {"mul": 0.0}),  # branches meet in one kernel
-        (lambda x, *_: ((y := x.exp()), (z := y.sin()), z.cos()), 1, {"exp": 1.0, "sin": 1 / 2, "cos": 1 / 2}),
-    ],
-)
-def test_a_kernel_reads_once_and_writes_what_others_read(
-    run: Callable[..., Any], kernels: int, shares: dict[str, float]
-) -> None:
-    found = placed(run)
-    assert len({place.kernel for _, place in found if place.kernel is not None}) == kernels
-    assert {name: place.traffic for name, place in found if name in shares} == pytest.approx(shares)
-    assert all(place == Member() for name, place in found if name == "mm")

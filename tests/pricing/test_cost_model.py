@@ -14,15 +14,8 @@ from priced import RATES, device, elementwise, family, matmul
 
 from placer.errors import ProfileError
 from placer.pricing import CostModel, Work
-from placer.pricing.cost_model import BEYOND
 from placer.pricing.gpu import edition
 from placer.pricing.networks import cpu_edition
-from placer.pricing.ops import Effort
-from placer.pricing.physics import (
-    bounds,
-    table_seconds,
-)
-from placer.pricing.prediction import SIGMA
 from placer.profile import Device, FamilyFit, load, shipped
 
 # --- physics ------------------------------------------------------------------------------------------------------
@@ -35,27 +28,6 @@ GPU = replace(device(), device="cuda")
 
 def prices(fit: Device, *works: Work) -> list[float]:
     return CostModel(fit).price_works(works)[0]
-
-
-def test_a_shape_beyond_all_samples_is_less_sure() -> None:
-    fit = device({"matmul": family("matmul")})
-    seconds, sigma, sources = CostModel(fit).price_works([matmul(256), matmul(10**6)])
-    assert sources == ["calibrated", "extrapolated"]
-    assert sigma[1] == pytest.approx(math.hypot(sigma[0], BEYOND))
-    assert 0.0 < seconds[0] < seconds[1] < math.inf
-
-
-def test_what_no_network_knows_is_priced_by_the_table_of_ops_whatever_its_family_says() -> None:
-    unknown = elementwise("aten::mine", 1e5, 8e5)
-    in_table = replace(unknown, effort=Effort(1e5, 8e5, cycles=1e6, kind="functions"))
-    known = {"elementwise": family("elementwise", {"": 1.0})}
-    for fit in (device(), device(known)):
-        seconds, sigma, sources = CostModel(fit).price_works([unknown, matmul(64), in_table])
-        assert seconds == [bounds(unknown, fit).seconds, bounds(matmul(64), fit).seconds, table_seconds(in_table, fit)]
-        assert sources == ["guess", "physics", "physics"]  # a product's family says all that it does
-        assert sigma == [SIGMA["guess"], SIGMA["physics"], SIGMA["physics"]]
-    assert math.exp(1.645 * SIGMA["guess"]) == pytest.approx(3.0)
-    assert seconds[2] > seconds[0]
 
 
 def test_ops_are_priced_alike_together_and_alone() -> None:
@@ -159,19 +131,6 @@ def test_numbers_of_other_networks_are_refused(fit: Device, changes: dict[str, A
 # --- what several threads, and the system's memory, add to an op of a CPU ---------------------------------------------
 
 
-@pytest.mark.parametrize(("rows", "times"), [(512, 0.9), (4096, 2.5)])
-def test_threads_that_add_where_an_index_says_do_so_one_by_one_from_a_grain_on(rows: int, times: float) -> None:
-    """An EPYC of Zen 5 takes 2.4 ns for each of 884,000 numbers on two threads, 0.5 on one; without adding, 0.2."""
-    table, index, values = spec(4096, 32), spec(rows, dtype="int64"), spec(rows, 32)
-    added = work("aten::index_put_", [table, index, values], [table], True, in_place=True)
-    put = work("aten::index_put_", [table, index, values], [table], in_place=True)
-    assert added.suffix == "accumulate"
-    one, two = (CostModel(load("amd-epyc-avx512-2-core").fit("cpu", threads)) for threads in (1, 2))
-    seconds = {of: model.price_works([added, put])[0] for of, model in (("one", one), ("two", two))}
-    assert seconds["two"][0] / seconds["two"][1] > times
-    assert seconds["one"][0] / seconds["one"][1] < 2.0
-
-
 def test_results_too_large_to_keep_memory_for_wait_for_the_system() -> None:
     """From 32 MB on glibc maps each anew. A copy of 33 MB takes 8 times as long as one of 30 (Zen 5, two threads)."""
     model = CostModel(load("amd-epyc-avx512-2-core").fit("cpu", 2))
@@ -183,15 +142,3 @@ def test_results_too_large_to_keep_memory_for_wait_for_the_system() -> None:
     assert relu(33.0) > 2.0 * relu(31.0)
     assert relu(66.0) == pytest.approx(2.0 * relu(33.0), rel=0.01)
     assert relu(33.0, in_place=True) < 1.3 * relu(31.0, in_place=True)
-
-
-def test_the_less_sure_a_draw_the_more_often_a_core_guesses_wrong() -> None:
-    """With 0.05, 0.1, 0.2 and 0.5 a drawn number takes 3.7, 4.4, 5.7 and 9.6 ns (Zen 5)."""
-    model, numbers = CostModel(load("amd-epyc-avx512-2-core").fit("cpu", 2)), spec(1 << 20)
-    calls = [work("aten::dropout", [numbers], [numbers], p) for p in (0.05, 0.1, 0.2, 0.5, 0.8)]
-    rare, usual, more, even, common = model.price_works(calls)[0]
-    assert rare == pytest.approx(usual)  # all that is known was learnt with 0.1
-    assert usual < more < even
-    assert common == pytest.approx(more)
-    assert even - usual == pytest.approx(4.0 * (more - usual))
-    assert (even - usual) / numbers.numel == pytest.approx(9.6e-9 - 4.4e-9, rel=0.1)

@@ -16,7 +16,6 @@ from placer import profile as profiles
 from placer.errors import ProfileError, ProfileMissing, UnknownGPU
 from placer.pricing import (
     CpuSpeeds,
-    cpu_from_sheet,
     cpu_from_speeds,
     cpu_profile,
     estimated_profile,
@@ -24,7 +23,6 @@ from placer.pricing import (
     predict,
     speeds,
 )
-from placer.pricing.cpu_devices import speeds_of_sheet
 from placer.pricing.estimate import named_profile
 from placer.profile import cpu_kinds, find_cpu, kind_of, uncalibrated
 from placer.profile.profile import Profile
@@ -79,17 +77,6 @@ def test_at_the_same_speeds_prices_are_the_same_and_the_interval_is_wider(intel:
     assert after.coverage == before.coverage
 
 
-def test_every_part_of_a_step_follows_its_own_speed(intel: Profile) -> None:
-    small, large = step(16, 16, rows=4), step(2048, 2048, rows=4096)
-    rates = intel.fit("cpu", 2).rates
-    slow_start = at_speeds(intel, dispatch_seconds=3 * rates["dispatch_seconds"])
-    assert seconds(slow_start, small) / seconds(intel, small) > 2.5
-    assert seconds(slow_start, large) / seconds(intel, large) < 1.2
-    weak = at_speeds(intel, flops_per_second=rates["flops/float32"] / 3)
-    assert seconds(weak, large) / seconds(intel, large) > 2.0
-    assert seconds(weak, small) / seconds(intel, small) < 1.2
-
-
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
@@ -101,6 +88,17 @@ def test_the_nearest_class_shares_vendor_and_instructions(facts: dict[str, Any],
     found = nearest_profile({**FACTS, "cpu_version": "", **facts})
     assert found.fingerprint["cpu"] == expected
     assert found.fingerprint["cpu_instructions"] == facts["cpu_instructions"]
+
+
+def test_every_part_of_a_step_follows_its_own_speed(intel: Profile) -> None:
+    small, large = step(16, 16, rows=4), step(2048, 2048, rows=4096)
+    rates = intel.fit("cpu", 2).rates
+    slow_start = at_speeds(intel, dispatch_seconds=3 * rates["dispatch_seconds"])
+    assert seconds(slow_start, small) / seconds(intel, small) > 2.5
+    assert seconds(slow_start, large) / seconds(intel, large) < 1.2
+    weak = at_speeds(intel, flops_per_second=rates["flops/float32"] / 3)
+    assert seconds(weak, large) / seconds(intel, large) > 2.0
+    assert seconds(weak, small) / seconds(intel, small) < 1.2
 
 
 @pytest.mark.parametrize("kind", list(cpu_kinds()))
@@ -118,26 +116,6 @@ def test_a_named_cpu_is_a_core_of_its_kind_scaled_to_its_sheet(kind: str) -> Non
     for of in (large, small):
         slow, fast = (predict(of, each, devices=("cpu",), threads=8)["cpu"].step_seconds for each in (found, faster))
         assert 1.2 < slow / fast < 2.3
-
-
-@pytest.mark.parametrize(
-    ("cpu", "name"),
-    [
-        ("Apple M2", "apple-accelerate"),
-        ("aarch64 implementer 0x41 part 0xd4f", "arm"),
-    ],
-)
-def test_a_machine_of_a_kind_that_was_never_calibrated_is_a_core_of_its_kind(cpu: str, name: str) -> None:
-    facts = {"cpu": cpu, "cpu_instructions": "DEFAULT", "cores": 4}
-    kind, sheet = kind_of(facts), find_cpu(cpu)
-    assert kind.name == name
-    read = cpu_from_speeds(nearest_profile(facts), kind, speeds_of_sheet(sheet, 4), 4)
-    by_sheet = cpu_from_sheet(sheet, 4)
-    images = trace(make_workload(nn.Conv2d(3, 8, 3), (4, 3, 32, 32), mode="infer"))
-    for of in (images, step(64, 64, rows=32)):
-        both = [uncalibrated([device], facts, "one") for device in (read, by_sheet)]
-        first, second = (predict(of, each, devices=("cpu",), threads=4)["cpu"].step_seconds for each in both)
-        assert 0.8 < first / second < 1.25
 
 
 def read_as(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:

@@ -11,12 +11,11 @@ from described import spec, traced, work
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from placer.pricing import CostModel, describe_step, on_accelerator, op_label
+from placer.pricing import CostModel, on_accelerator, op_label
 from placer.pricing.gpu import rows_of
 from placer.pricing.ops import UPDATE_PREFIX, family_of, updates
 from placer.pricing.work import work_of_features
 from placer.profile import load
-from placer.tracing.trace_data import OpCall, Trace
 
 
 class Attend(nn.Module):
@@ -129,11 +128,3 @@ def test_the_table_of_updates_is_what_torch_runs(name: str, settings: dict[str, 
     known = work(f"optimizer::{name}", [spec(1000)], [], *settings.items(), phase="optimizer")
     assert counted.ops == pytest.approx(known.shape.launches(known))
     assert round(counted.passes) == round(on_accelerator(known).bytes / 4000)
-
-
-def test_a_step_is_described_once_and_equal_work_is_one_object() -> None:
-    step = Trace((OpCall("aten::relu", (spec(8),), (spec(8),)),) * 5, "infer", (), (), (), ())
-    first, *rest = describe_step(step)
-    assert describe_step(step) is describe_step(step)
-    assert len({id(one) for one in rest}) == 1
-    assert first != rest[0]

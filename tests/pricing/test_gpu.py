@@ -18,10 +18,9 @@ from torch import Tensor, nn
 from placer import profile as profiles
 from placer.pricing import FAMILIES, CostModel, Work, describe_step, device_model, gpu_profile
 from placer.pricing.gpu import device_model as module
-from placer.pricing.gpu import edition, inputs, rows_of
+from placer.pricing.gpu import edition, rows_of
 from placer.pricing.gpu.catalog_profile import published_host
 from placer.pricing.gpu.device_model import networks
-from placer.pricing.gpu.physics import COLUMNS
 from placer.pricing.prediction import SIGMA
 from placer.profile import Profile, find_gpu, gpus
 from placer.tracing import trace
@@ -49,53 +48,6 @@ class Small(nn.Module):
 
 def works(model: nn.Module, *shape: int, mode: str = "train") -> list[Work]:
     return list(describe_step(trace(make_workload(model, shape, mode=mode, optimizer="adam"))))
-
-
-@pytest.fixture(scope="module")
-def every() -> list[Work]:
-    encoder = works(nn.TransformerEncoderLayer(16, 2, dim_feedforward=32), 7, 3, 16)
-    return [*works(Small(), 4, 3, 10, 10), *encoder, *works(nn.LSTM(6, 5), 7, 3, 6)]
-
-
-# --- the time that physics allow ----------------------------------------------------------------------------------
-
-FLAGS = {
-    "channels_last", "to_input", "to_weight", "dilated", "one_d", "three_d", "causal", "masked", "dropout", "backward",
-    "strided", "broadcast", "flag", "a_transposed", "b_transposed",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", COLUMNS)
-def test_inputs_are_finite_and_nothing_is_faster_than_the_data_sheet(kind: str) -> None:
-    """FLOPs and bytes from next to nothing to a large op's, sizes of 0 (an empty batch) and more, flags set and not."""
-    amounts = ((0.0, 4.0), (1.0, 4.0), (1e6, 1e6), (1e10, 1e6), (1e6, 1e9), (1e13, 1e10))
-    columns = np.array(
-        [
-            [flops, moved, 1.0, 0.0, *(flag if name in FLAGS else size for name in COLUMNS[kind][4:])]
-            for size, flag in ((0.0, 0.0), (1.0, 0.0), (48.0, 1.0), (4096.0, 0.0))
-            for flops, moved in amounts
-        ]
-    )
-    flops, moved = columns[:, 0], columns[:, 1]
-    for sheet in gpus().values():
-        plain = max(sheet.float32_tflops, sheet.matrix_float32_tflops)
-        peaks = {
-            "float32": plain,
-            "tf32": max(plain, sheet.tensor_tf32_tflops),
-            "float16": max(plain, sheet.tensor_float16_tflops),
-            "bfloat16": max(plain, sheet.tensor_bfloat16_tflops),
-            "float64": max(sheet.float64_tflops, sheet.float32_tflops / 64.0),
-        }
-        beyond_l2 = moved > 14.0 * max((sheet.l2_mb + sheet.last_level_cache_mb) * 1e6, 1e5)
-        for dtype, peak in peaks.items():
-            floor, x = inputs(kind, columns, dtype, sheet)
-            seconds = floor.seconds
-            assert np.isfinite(x).all(), (sheet.name, dtype)
-            assert ((seconds > 0.0) & (seconds < np.inf)).all(), (sheet.name, dtype)
-            assert (floor.least <= 1.001 * seconds).all(), (sheet.name, dtype)
-            if kind != "convolution" or dtype != "tf32":  # of which three-dimensional ones take none
-                assert (seconds >= 0.999 * flops / (peak * 1e12)).all(), (sheet.name, dtype)
-            assert (seconds[beyond_l2] >= moved[beyond_l2] / (1.01e9 * sheet.bandwidth_gbps)).all(), (sheet.name, dtype)
 
 
 # --- the learnt part ----------------------------------------------------------------------------------------------

@@ -72,19 +72,6 @@ SERIAL = {
     "one row": lambda: works(lambda x: x.sort(-1), torch.rand(1, 1 << 18))[0],
     "a small product": lambda: work(torch.mm, torch.rand(16, 16), torch.rand(16, 16)),
 }
-SHARED = {
-    "numbers": (lambda: work(torch.relu, torch.rand(1 << 22)), 128.0),
-    "functions, cut finer": (lambda: work(torch.exp, torch.rand(1 << 16)), 32.0),
-    "rows": (lambda: works(lambda x: x.sort(-1), torch.rand(1024, 256))[0], 8.0),
-    "normalized rows": (
-        lambda: work(lambda x, w: F.layer_norm(x, (256,), w), torch.rand(64, 256), torch.ones(256)),
-        64.0,
-    ),
-    "rows of many dimensions": (
-        lambda: work(lambda x, w: F.layer_norm(x, (8, 16), w), torch.rand(32, 8, 16), torch.ones(8, 16)),
-        32.0,
-    ),
-}
 
 
 @pytest.mark.parametrize("made", SERIAL.values(), ids=list(SERIAL))
@@ -93,11 +80,6 @@ def test_what_one_core_runs_costs_the_same_with_any_number(made: Any) -> None:
     assert cut_of(of).pieces == 1.0
     alone = seconds(of, CORE)
     assert seconds(of, shared_by(2)) == seconds(of, shared_by(64)) == pytest.approx(alone)
-
-
-@pytest.mark.parametrize(("made", "pieces"), SHARED.values(), ids=list(SHARED))
-def test_torch_cuts_an_op_into_pieces(made: Any, pieces: float) -> None:
-    assert cut_of(made()).pieces == pieces
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
-import pytest
 from priced import RATES
 
 from placer.pricing import FAMILIES, feature_names, is_current
-from placer.pricing.gpu.device_model import networks as module
 from placer.pricing.networks import (
     Network,
     cpu_class_families,
@@ -29,14 +24,6 @@ def network_of(family: str) -> Network:
     found = NETWORKS[family]
     assert found is not None
     return found
-
-
-def rows(network: Network, count: int = 40) -> tuple[np.ndarray, list[str], np.ndarray]:
-    """Inputs within what a network was fitted to, labels, and numbers of a device."""
-    random = np.random.default_rng(5)
-    x = random.uniform(network.low, network.high, (count, len(network.low)))
-    labels = [str(label) for label in random.choice(list(network.labels), count)]
-    return x, labels, random.normal(0.0, 0.3, network.device_numbers)
 
 
 def test_the_file_has_a_sane_network_of_every_family_but_those_without_samples() -> None:
@@ -68,26 +55,3 @@ def test_machines_and_kinds_of_cpu_have_numbers_of_these_networks() -> None:
         assert families
         assert is_current(Device("cpu", 1, RATES, families, {}, {}, edition=cpu_edition())), kind
     assert cpu_class_families("no such kind") == {}
-
-
-@pytest.mark.parametrize("family", NETWORKS)
-def test_slopes_are_what_small_changes_of_the_numbers_change(family: str) -> None:
-    network = network_of(family)
-    x, labels, numbers = rows(network)
-    found, step = network.slopes(x, labels, numbers), 1e-5
-    for i in range(network.device_numbers):
-        change = step * np.eye(network.device_numbers)[i]
-        more, less = (network.learnt(x, labels, numbers + sign * change) for sign in (1.0, -1.0))
-        np.testing.assert_allclose(found[:, i], (more - less) / (2.0 * step), rtol=1e-5, atol=1e-7)
-    assert np.abs(found).max() > 1e-3
-
-
-@pytest.fixture
-def _without_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    cached = cpu_document, cpu_network, cpu_class_families
-    monkeypatch.setattr(module, "CPU_FILE", tmp_path / "none.json")
-    for each in cached:
-        each.cache_clear()
-    yield
-    for each in cached:
-        each.cache_clear()

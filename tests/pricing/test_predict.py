@@ -41,7 +41,7 @@ from placer.workload import make_workload
 
 def priced(model: nn.Module, shape: tuple[int, ...], mode: str, profile: Profile, device: str = "cpu") -> Prediction:
     step = trace_here(make_workload(model, shape, mode=mode, data="device"))
-    return predict(step, profile, devices=(device,), data="device", outputs="host")[device]
+    return predict(step, profile, devices=(device,), threads=2, data="device", outputs="host")[device]
 
 
 def with_rates(profile: Profile, **rates: float) -> Profile:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -282,26 +281,6 @@ def test_where_no_process_can_be_started_there_is_an_answer_that_says_so(monkeyp
 
 
 # --- what a reading tells ---------------------------------------------------------------------------------------------
-
-READING = MeasuredSpeeds(2, 1e-4, 2e11, 3e10, 1e11, 2e10, 2e-6)
-
-
-def test_a_small_step_tells_how_fast_ops_are_started(intel: Profile) -> None:
-    def found(small_step: float) -> CpuSpeeds:
-        return beside(intel, replace(READING, small_step_seconds=small_step), threads=2)
-
-    slow, fast = found(2e-4), found(1e-4)
-    assert slow.dispatch_seconds == pytest.approx(2 * fast.dispatch_seconds)
-    assert (fast.flops_per_second, fast.bytes_per_second) == (2e11, 3e10)
-
-
-def test_speeds_of_another_number_of_threads_lie_between_those_of_one_and_of_all(intel: Profile) -> None:
-    sixteen = MeasuredSpeeds(16, 1e-4, 8e11, 1.6e11, 1e11, 2e10, 5e-6)
-    one, four, all_ = (beside(intel, sixteen, threads=threads) for threads in (1, 4, 16))
-    assert (one.flops_per_second, one.bytes_per_second, one.region_seconds) == (1e11, 2e10, 0.0)
-    assert (all_.flops_per_second, all_.bytes_per_second, all_.region_seconds) == (8e11, 1.6e11, 5e-6)
-    assert four.flops_per_second == pytest.approx(math.sqrt(8e22))
-    assert four.bytes_per_second == pytest.approx(math.sqrt(3.2e21))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 16])

@@ -14,7 +14,6 @@ from placer.pricing.timeline import (
     SIZES,
     Span,
     StepTime,
-    copies_of_steps,
     copy_seconds,
     on_accelerator,
     on_cpu,
@@ -59,31 +58,6 @@ COPIES = {
 def assert_adds_up(step: StepTime) -> None:
     assert sum(step.components.values()) == pytest.approx(step.seconds, rel=1e-12)
     assert all(value >= -1e-15 for value in step.components.values()), step.components
-
-
-def test_on_the_cpu_everything_adds_up() -> None:
-    step = on_cpu(priced([1e-3, 2e-3]), fit({"forward_op": 1e-4, "step": 5e-5}))
-    assert step.components == {"compute": pytest.approx(3e-3), "dispatch": pytest.approx(2 * 1e-4 + 5e-5)}
-    assert_adds_up(step)
-
-
-def test_copies_are_shown_where_they_are() -> None:
-    known = fit(**COPIES, issue_seconds=1e-6, sync_seconds=1e-5)
-    ops = priced([1e-3], [1e-4], batch=(MEGABYTE,), outputs=(MEGABYTE,), mode="infer")
-    shown: dict[str, list[tuple[str, str, float]]] = {}
-    for data in ("host", "pinned"):
-        spans: list[Span] = []
-        on_accelerator(ops, known, data=data, spans=spans)
-        assert [(span.lane, span.seconds) for span in spans if span.call == 0] == [
-            ("host", pytest.approx(1e-4)),
-            ("device", pytest.approx(1e-3)),
-        ]
-        shown[data] = [(span.lane, span.label, pytest.approx(span.seconds)) for span in spans if span.label]
-    out = ("host", "copy out", 2e-3 + 2e-5)
-    assert shown == {
-        "host": [("host", "copy in", 1e-3 + 1e-5), out],
-        "pinned": [("device", "copy in", 1e-4 + 1e-6), out],
-    }
 
 
 def test_loading_takes_its_time_before_a_step_or_beside_it() -> None:
@@ -199,23 +173,8 @@ def test_a_size_that_was_measured_takes_what_it_took() -> None:
     assert seconds(*SIZES) == pytest.approx(sum(MEASURED.values()))
 
 
-def test_sizes_between_lie_between_and_small_ones_take_as_long_as_the_smallest() -> None:
-    assert seconds(0) == seconds(1) == MEASURED[SIZES[0]]
-    assert seconds((SIZES[1] + SIZES[2]) // 2) == pytest.approx((MEASURED[SIZES[1]] + MEASURED[SIZES[2]]) / 2)
-    found = [seconds(size) for size in range(1 << 10, FRESH, 1 << 19)]
-    assert found == sorted(found)
-
-
 def test_only_what_is_fresh_memory_is_as_dear_as_the_largest() -> None:
     last = (MEASURED[4 << 20] - MEASURED[512 << 10]) / (4 - 0.5)  # of each MB
     assert seconds(FRESH - (1 << 20)) == pytest.approx(MEASURED[4 << 20] + 27 * last)
     assert seconds(FRESH) == pytest.approx(MEASURED[64 << 20] / 2)
     assert seconds(256 << 20) == pytest.approx(4 * MEASURED[64 << 20])
-
-
-def test_a_copy_of_a_step_takes_no_less_than_one_of_a_warm_buffer() -> None:
-    for direction in ("h2d", "d2h"):
-        for rate in (2e9, 3e10):
-            found = copies_of_steps(direction, 1e-5, rate)
-            for size in SIZES:
-                assert copy_seconds([size], found, direction, "pageable") >= 1e-5 + size / rate

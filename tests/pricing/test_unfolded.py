@@ -30,13 +30,6 @@ def test_sixteen_images_go_to_a_slow_library_on_an_apple() -> None:
     assert x86[1] < 1.3 * x86[0]
 
 
-def test_a_kernel_of_one_row_wastes_most_of_a_tile() -> None:
-    """As many multiply-adds, in a row and in a square."""
-    row = seconds(nn.Conv1d(80, 128, 9), torch.zeros(16, 80, 1024 + 8), "Apple M1 Max", 8)
-    square = seconds(nn.Conv2d(80, 128, 3), torch.zeros(16, 80, 34, 34), "Apple M1 Max", 8)
-    assert row > 4.0 * square
-
-
 def test_a_published_time_of_an_unfolded_network() -> None:
     """A large product of 2,048 numbers a side takes 11.5 ms on an M4."""
     assert 7.0e-3 < seconds(nn.Linear(2048, 2048, bias=False), torch.zeros(2048, 2048), "Apple M4") < 20e-3

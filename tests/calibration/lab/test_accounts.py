@@ -10,8 +10,7 @@ import pytest
 
 from placer.calibration.lab.suite.accounts import Account, Point, Step
 from placer.calibration.lab.validators import accounts
-from placer.calibration.lab.validators.accounts import COLUMNS, Judged, judge, price_point, read_reported
-from placer.errors import PlacerError
+from placer.calibration.lab.validators.accounts import COLUMNS, Judged, judge, price_point
 
 
 def step(batch: int, width: int, **more: Any) -> Step:
@@ -64,16 +63,6 @@ def test_a_step_counts_as_often_on_the_side_and_with_the_host_that_it_says() -> 
     assert beside.gpu.step_seconds == pytest.approx(once.gpu.step_seconds)
     assert beside.cpu.step_seconds > 2 * once.cpu.step_seconds
     assert (slow.cpu.step_seconds, slow.gpu.step_seconds > once.gpu.step_seconds) == (once.cpu.step_seconds, True)
-
-
-@pytest.mark.parametrize("text", ["nothing", "{}", '{"id": "a", "points": [{"at": "b1"}]}'])
-def test_what_is_no_collection_is_refused_by_name(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "accounts.jsonl"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(PlacerError, match=r"accounts\.jsonl is no collection of accounts"):
-        read_reported(path)
-    with pytest.raises(PlacerError, match=r"no accounts in .*: No such file"):
-        read_reported(tmp_path / "missing.jsonl")
 
 
 def test_the_command_prints_and_writes_the_table_and_says_what_it_leaves_out(

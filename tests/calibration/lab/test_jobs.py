@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 from torch import nn
 
 import placer
@@ -41,14 +40,6 @@ def test_the_median_counts_and_what_is_not_installed_is_said_and_left_out(
     assert validate_jobs(CPU, names=("absent",)) == 1
     (row,) = measure(("small",), CPU, 3)
     assert (row.runs, row.measured) == ((1e-3, 3e-3, 2e-3), 2e-3)  # the first run warms up
-
-
-def test_a_real_library_is_predicted_and_run() -> None:
-    pytest.importorskip("skorch")
-    torch.manual_seed(0)
-    (row,) = measure(("skorch",), CPU, 1)
-    assert row.measured > 0.0
-    assert {part.name for part in row.job.job.parts} >= {"training"}
 
 
 @of_libraries

@@ -18,17 +18,12 @@ from placer.calibration.lab.validators.published import (
     LONG,
     PricedStep,
     SpeedUp,
-    compiled_tables,
-    looked_at,
-    price_problem,
-    price_step,
     step_tables,
     validate_problems,
     validate_published,
 )
 from placer.calibration.validation.table import Table
 from placer.errors import TraceError
-from placer.pricing import gpu_profile, predict
 from placer.tracing import Trace, trace
 from placer.workload import make_workload
 
@@ -49,22 +44,6 @@ STEP = PricedStep(
     peak=0.005,
     provenance="published",
     held_out="",
-)
-PAIR = SpeedUp(
-    gpu="RTX 4090",
-    torch="2.9.1",
-    network="timm:resnet50",
-    family="vision-conv",
-    mode="infer",
-    batch=256,
-    looked_at=False,
-    eager=0.060,
-    compiled=0.040,
-    predicted_eager=0.060,
-    predicted_compiled=0.050,
-    low=0.03,
-    high=0.06,
-    priced_as_compiled=True,
 )
 
 
@@ -112,16 +91,6 @@ def test_a_line_of_the_steps_has_errors_and_baselines(
     assert line(name, step_tables(steps)) == shown
 
 
-def test_a_line_of_the_compiled_has_both_speed_ups_and_the_halves_stand_apart() -> None:
-    items = list(compiled_tables([PAIR, replace(PAIR, looked_at=True), replace(PAIR, looked_at=True)]))
-    expected = ("1", "1.50x", "1.20x", "0.80", "0.80–0.80", "100%", "25.0%", "100%")
-    assert line("not looked at", iter(items)) == expected
-    assert line("looked at", iter(items))[0] == "2"
-    names = ["resnet18", "resnet34", "vgg11", "vgg13", "vgg16"]
-    assert {looked_at(f"timm:{name}") for name in names} == {True, False}
-    assert all(looked_at(f"timm:{name}.a1_in1k") == looked_at(f"torchvision:{name}") for name in names)
-
-
 def test_steps_are_priced_and_recorded_and_those_that_cannot_be_built_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,21 +107,6 @@ def test_steps_are_priced_and_recorded_and_those_that_cannot_be_built_are_counte
     assert said.startswith("2 steps left out: ")
     monkeypatch.setattr(validators, "read_steps", lambda: steps[4:])
     assert validate_published() == 1
-
-
-def test_tf32_is_as_the_source_had_it_and_the_switches_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[bool, str]] = []
-
-    def seeing(*given: Any, **named: Any) -> Any:
-        seen.append((torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()))
-        return predict(*given, **named)
-
-    monkeypatch.setattr(validators, "predict", seeing)
-    before = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
-    for step in (published(), published(conv_tf32=True), published(dtype="tf32")):
-        price_step(step, None)
-    assert seen == [(False, "highest"), (True, "highest"), (True, "high")]
-    assert before == (torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision())
 
 
 def traced(step: PublishedStep, *, compiled: bool) -> Trace:
@@ -196,12 +150,3 @@ def test_every_problem_has_a_price_near_its_time(tmp_path: Path, capsys: pytest.
     held = [row for row in long if row["held_out"]]
     assert {row["held_out"] for row in held} == {"problem", "GPU"}
     assert sum(row["low"] <= row["measured"] <= row["high"] for row in held) >= 0.8 * len(held)
-
-
-def test_a_problem_is_scored_as_the_step_that_explain_shows() -> None:
-    """Not as its kernels alone: where the host needs longer, the host counts."""
-    problem = next(p for p in read_problems() if p.problem == "level1/100_HingeLoss")
-    step = Trace(calls=problem.calls, mode="infer", parameters=(), buffers=(), batch=(), outputs=())
-    found = predict(step, gpu_profile(problem.gpu), devices=["cuda"], data="device")["cuda"]
-    waits = found.components["copy"] + found.components["sync"]
-    assert price_problem(problem).predicted == found.step_seconds - waits > found.components["compute"]

@@ -56,33 +56,6 @@ def surface(gpu_predicted: float | None, gpu_measured: float | None) -> dict[str
     return row([CPU, cell("surface_whole_data", 1000, "cuda", gpu_predicted, gpu_measured, 1.0)], "1,000")
 
 
-def test_a_row_says_all_there_is_to_say() -> None:
-    assert surface(1e-3, 1.1e-3) == {
-        "system": "surface regression",
-        "variant": "all data in one batch on the device",
-        "batch": "1,000",
-        "rows": "1,000",
-        "CPU predicted": "2.00 ms",
-        "CPU measured": "2.00 ms",
-        "GPU predicted": "1.00 ms",
-        "GPU measured": "1.10 ms",
-        "choice": "cuda",
-        "finished first": "GPU",
-        "right": "right",
-        "GPU repaid after": "1,001 epochs",
-        "reported": "no gain on the GPU",
-        "as reported": "no",
-    }
-    alone = row([CPU], "1,000")
-    assert [alone[name] for name in ("GPU predicted", "GPU measured", "choice", "right", "GPU repaid after")] == [
-        "not predicted",
-        "not measured",
-        "cpu",
-        "-",
-        "-",
-    ]
-
-
 @pytest.mark.parametrize(
     ("predicted", "measured", "choice", "first", "verdict", "reported"),
     [
@@ -106,15 +79,6 @@ def test_the_choice_is_judged_where_both_sides_were_measured(
     found = surface(predicted, measured)
     judged = tuple(found[name] for name in ("choice", "finished first", "right", "as reported"))
     assert judged == (choice, first, verdict, reported)
-
-
-def test_right_choices_and_claims_that_hold_are_counted() -> None:
-    cells = [CPU, cell("surface_whole_data", 1000, "cuda", 1e-3, 3e-3, 1.0)]
-    cells += [cell("gru_training", 64, device, seconds, seconds) for device, seconds in (("cpu", 2e-3), ("cuda", 1e-3))]
-    (counted,) = [item for item in reference_tables(cells) if isinstance(item, str)]
-    assert counted == (
-        "choices: 1 of 2 right; the accounts' clear claims: 2 of 2 hold here, 0 came out as a tie, 0 the other way"
-    )
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import placer
-from placer.calibration.lab.suite import datasets, entries
+from placer.calibration.lab.suite import entries
 from placer.calibration.lab.suite.reference import ENTRIES, Case, Reference
 from placer.explanation import Explanation
 from placer.profile.profile import Profile
@@ -61,16 +61,6 @@ def test_the_suite_is_the_five_systems_and_says_what_was_tried_and_reported() ->
     assert named("lorenz_dopri5").steps(Case(1, None, "")) is None
 
 
-@pytest.mark.parametrize("name", ["surface", "features", "digits", "one_hot_digits"])
-def test_a_data_set_is_the_same_every_time_and_its_targets_vary(name: str) -> None:
-    make = getattr(datasets, name)
-    first = make(200)
-    state = torch.get_rng_state()
-    assert all(torch.equal(a, b) for a, b in zip(first, make(200), strict=True))
-    assert torch.equal(torch.get_rng_state(), state)
-    assert first[1].float().std() > 0.1
-
-
 def test_a_surface_of_few_points_stays_on_the_cpu_and_one_of_many_does_not(launching: Profile) -> None:
     entry = named("surface_whole_data")
     chosen = {case.rows: explained(entry, case, launching).decision.device for case in entry.cases}
@@ -84,12 +74,3 @@ def test_copies_take_most_of_what_a_product_gains_on_the_gpu(launching: Profile)
     gain_staying, gain_moving = (rows["cpu"].step_seconds / rows["cuda"].step_seconds for rows in (stays, moves))
     assert gain_staying > 3.0 > gain_moving
     assert gain_moving < gain_staying / 3
-
-
-def test_more_data_repays_the_gpus_one_time_cost(launching: Profile) -> None:
-    entry = named("conv1d_training")
-    few, *_, many = [case for case in entry.cases if case.batch == 4096]  # by rows, ascending
-    for case, device in ((few, "cpu"), (many, "cuda")):
-        decision = explained(entry, case, launching).decision
-        assert decision.device == device
-        assert ((entry.steps(case) or 0) >= (decision.break_even_steps or 0)) == (device == "cuda")

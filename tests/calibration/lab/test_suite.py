@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import runpy
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
@@ -58,10 +56,3 @@ def test_heavy_networks_trace_without_weights(entry: Entry) -> None:
         model = entry.build()
     workload = make_workload(model, batch=entry.example(1), mode="infer")
     assert trace(workload).parameter_bytes > 4e8
-
-
-def test_conv1d_regressor_loads_as_a_file() -> None:
-    path = Path(__file__).parents[3] / "calibration" / "suite" / "conv1d.py"
-    model = runpy.run_path(str(path))["Conv1dRegressor"]()
-    assert model(torch.randn(5, 84)).shape == (5, 1)
-    assert sum(p.numel() for p in model.parameters()) == 84 * 16 + 16 + 8 * 3 + 8 + 16 * 8 * 3 + 16 + 16 + 1

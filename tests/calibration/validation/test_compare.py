@@ -14,11 +14,10 @@ from placer.calibration.validation import record
 from placer.calibration.validation.compare import (
     as_the_smallest_batch,
     beside_one_step,
-    in_the_last_visit,
     larger_batches,
     score,
 )
-from placer.calibration.validation.decisions import FEW_PARAMETERS, decisions, thread_decisions
+from placer.calibration.validation.decisions import decisions, thread_decisions
 from placer.calibration.validation.record import Cell, Report
 
 RECORDS = Path(__file__).parents[3] / "calibration" / "records"
@@ -72,20 +71,6 @@ def threaded(network: str, threads: int, predicted: float | None, measured: floa
     return replace(cell(network, device, predicted, measured), threads=threads)
 
 
-def test_a_network_of_few_parameters_goes_to_the_cpu_by_their_number() -> None:
-    rule = f"cpu below {FEW_PARAMETERS:,} parameters"
-    cells: list[Cell] = []
-    for row, parameters in zip(FOUR, (10, FEW_PARAMETERS, FEW_PARAMETERS - 1, 10**9), strict=True):
-        name, cpu, cpu_measured, cuda, cuda_measured, flops = row
-        for device, predicted, measured in (("cpu", cpu, cpu_measured), ("cuda", cuda, cuda_measured)):
-            cells.append(replace(cell(name, device, predicted, measured, flops=flops), parameters=parameters))
-    found = next(judged for judged in decisions(cells) if judged.rule == rule)
-    assert (found.scenarios, found.wrong) == (4, 0)  # cpu, cuda, cpu, cuda
-    assert found.mean_regret == pytest.approx(1.05**0.25 - 1)
-    unknown = [*cells, cell("unknown", "cpu", 1.0, 1.0), cell("unknown", "cuda", 1.0, 1.0)]
-    assert rule not in {row.rule for row in decisions(unknown)}
-
-
 def test_a_larger_batch_as_long_as_the_smallest() -> None:
     cells = [
         *(cell("a", "cuda", 1.0, seconds, batch=batch) for batch, seconds in ((8, 2.0), (1, 1.0), (64, 4.0))),
@@ -122,23 +107,6 @@ def test_thread_decisions_with_exact_numbers() -> None:
     table = {row.rule: row for row in thread_decisions(beside)}
     assert (table["placer"].scenarios, table["placer"].worst_regret) == (1, 0.0)
     assert table["always cuda with all threads"].worst_regret == pytest.approx(2.0)
-
-
-def sized(batch: int, predicted: float | None, measured: float, *visits: float) -> Cell:
-    return replace(cell("net", "cuda", predicted, measured), batch=batch, visits=visits)
-
-
-def test_larger_batches_are_moved_by_the_smallest_one() -> None:
-    near, far = beside_one_step(larger_batches([sized(8, 1.0, 2.2), sized(1, 1.0, 2.0), sized(64, 4.0, 6.0)]), 0.0)
-    assert (near.predicted, far.predicted) == pytest.approx((2.0, 4.0 * 2.0**0.25))
-    visited = [sized(1, 1.0, 2.0, 1.5, 2.0, 2.5), sized(8, 1.0, 3.0, 2.5, 3.0, 3.5)]
-    (moved,) = beside_one_step(in_the_last_visit(visited), None)  # another visit is another time
-    assert (moved.predicted, moved.measured) == (pytest.approx(1.5**0.5), 3.5)
-    table = text_of(Report("", {}, "profile", (sized(1, 1.0, 2.0), sized(8, 1.0, 2.0))))
-    lines = table.partition("cuda, larger batches beside one real step\n")[2].splitlines()
-    (alone,), (beside,) = ([line for line in lines if line.startswith(name)] for name in ("by them", "the smallest"))
-    assert "50.0 %" in alone
-    assert "50.0 %" not in beside
 
 
 def test_beside_one_real_step_three_machines_keep_to_what_is_promised() -> None:

@@ -32,17 +32,6 @@ def test_cycles_are_found_again(each: float, begun: float, shared: bool) -> None
     assert priced == pytest.approx(each * given.units + begun * given.starts, rel=0.1)
 
 
-def test_calls_that_memory_bounds_have_no_more_cycles_than_it_hides() -> None:
-    given = samples(40.0, 0.0, shared=False)
-    found = fit_one(given._replace(memory=2.0 * given.seconds, seconds=given.start + 2.0 * given.seconds))
-    assert found is not None
-    assert found.each <= 80.0 * 1.1
-
-
-def test_a_few_units_of_one_size_tell_no_cycles() -> None:
-    assert fit_one(samples(40.0, 0.0, shared=False)._replace(units=np.full(8, 100.0))) is None
-
-
 def test_the_table_holds_what_was_fitted_and_keeps_the_rest_as_it_is() -> None:
     text = OPS_FILE.read_text(encoding="utf-8")
     assert written(text, {}) == text
