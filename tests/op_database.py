@@ -15,11 +15,27 @@ import warnings
 from functools import partial
 from typing import Any
 
-from placer.calibration.lab.op_database import DTYPES, Op, op_db
+import torch
+from torch import nn
+from torch.testing._internal.common_methods_invocations import op_db
+
 from placer.errors import PlacerError
 from placer.nest import tensors
 from placer.tracing import trace
 from placer.workload import Workload, make_workload
+
+DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bool)
+
+
+class Op(nn.Module):
+    """An op of the database as a layer."""
+
+    def __init__(self, op: Any) -> None:
+        super().__init__()
+        self.op = op
+
+    def forward(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.op(x, *args, **kwargs)
 
 
 def step(info: Any) -> Workload | None:

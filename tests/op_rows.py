@@ -15,11 +15,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from op_database import DTYPES, Op
+from torch.testing._internal.common_methods_invocations import op_db
 
-from placer.calibration.lab.op_database import DTYPES, Op, name_of, op_db, step_of
 from placer.errors import PlacerError
 from placer.pricing import Work, describe_step
 from placer.tracing import trace_here
+from placer.workload import Workload
 
 #: Samples of each op: a second one often takes another path.
 SAMPLES = 4
@@ -33,17 +35,27 @@ def works(info: Any) -> Iterator[Work]:
     learns = info.supports_autograd and dtype.is_floating_point
     for sample in itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=learns), SAMPLES):
         try:
-            step = trace_here(step_of(Op(info.op), (sample.input, sample.args, sample.kwargs), learns=learns))
+            module = Op(info.op)
+            step = Workload(
+                model=module,
+                modules=(module,),
+                args=(sample.input, sample.args, sample.kwargs),
+                kwargs={},
+                mode="train" if learns else "infer",
+                loss=None,
+                optimizer=None,
+                data="device",
+            )
+            yield from describe_step(trace_here(step))
         except PlacerError:  # what has no kernel on the CPU
             continue
-        yield from describe_step(step)
 
 
 def found() -> dict[str, Any]:
     ran: dict[str, list[str]] = {}
     unpriced: dict[str, str] = {}
     for info in op_db:
-        name, done = name_of(info), list(works(info))
+        name, done = f"{info.name} {info.variant_test_name}".strip(), list(works(info))
         ran[name] = sorted({work.op for work in done})
         unpriced |= {work.op: name for work in done if work.effort is None}
     return {"ran": ran, "unpriced": unpriced}

@@ -34,10 +34,10 @@ FORBIDDEN_CALLS = {
     "runpy.run_path", "runpy.run_module", "eval", "exec", "compile", "os.system", "os.popen",
 }  # fmt: skip
 #: Programs the user names on the command line, which are run: a script, an exported one, which torch unpickles, and a
-#: call of an op, which whoever prices one writes there (those of the table of ops come with placer).
+#: call of an op, which whoever prices one writes there.
 ALLOWED_CALLS = {
     "placer/workload/target.py": {"torch.export.load"}, "placer/run/script.py": {"compile", "exec"},
-    "calibration/lab/typical_ops.py": {"compile", "eval"},
+    "calibration/lab/validators/ops.py": {"compile", "eval"},
 }  # fmt: skip
 #: A process reads what its own child sends it through a pipe, which nobody else can write to.
 ALLOWED_MODULES = {"placer/tracing/child.py": {"pickle"}}

@@ -59,7 +59,6 @@ class Op:
         list_kernels, list_passes: of an update, its ops over the list of all tensors and their passes over memory.
         mps: how it differs on an Apple GPU.
         traits: what else pricing asks for; ``traits.csv`` has the words.
-        typical: of one op of each kind, a call that stands for it in records of single ops.
         source: where what is not obvious was read or measured.
     """
 
@@ -83,7 +82,6 @@ class Op:
     list_passes: float
     mps: str
     traits: frozenset[str]
-    typical: str
     source: str
 
     @cached_property
@@ -167,7 +165,7 @@ def _row(name: str) -> Op:
 
 
 #: The row of an op that is not in the table: nothing is known of it.
-NO_ROW = Op("", "", "", 1.0, "", "", 0.0, 0.0, 1.0, 0.0, "", 0.0, "", 0.0, 0.0, True, 0.0, 0.0, "", frozenset(), "", "")
+NO_ROW = Op("", "", "", 1.0, "", "", 0.0, 0.0, 1.0, 0.0, "", 0.0, "", 0.0, 0.0, True, 0.0, 0.0, "", frozenset(), "")
 
 
 @cache

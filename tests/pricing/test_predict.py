@@ -45,8 +45,9 @@ def priced(model: nn.Module, shape: tuple[int, ...], mode: str, profile: Profile
 
 
 def with_rates(profile: Profile, **rates: float) -> Profile:
+    """With two threads on the CPU, however many this process has, and these rates of the accelerator."""
     cpu, cuda = profile.fits
-    return replace(profile, fits=(cpu, replace(cuda, rates={**cuda.rates, **rates})))
+    return replace(profile, fits=(replace(cpu, threads=2), replace(cuda, rates={**cuda.rates, **rates})))
 
 
 class Reads(nn.Module):

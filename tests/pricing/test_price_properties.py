@@ -100,36 +100,16 @@ class Apply(nn.Module):
         return self.function(x) * self.weight
 
 
-def images(function: Callable[..., Tensor], *rest: object) -> nn.Module:
-    return Apply(lambda x: function(x, *rest))
-
-
 EMPTY: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "linear": (lambda: nn.Linear(8, 3), (0, 8)),
-    "no features": (lambda: Apply(lambda x: x.relu()), (4, 0)),
     "convolution": (lambda: nn.Conv2d(3, 4, 3), (0, 3, 8, 8)),
-    "transposed convolution": (lambda: nn.ConvTranspose2d(2, 3, 3), (0, 2, 8, 8)),
-    "convolution in three dimensions": (lambda: nn.Conv3d(2, 2, 2), (0, 2, 4, 4, 4)),
     "batch norm": (lambda: nn.BatchNorm2d(4).eval(), (0, 4, 8, 8)),
-    "layer norm": (lambda: nn.LayerNorm(3), (0, 3)),
-    "pooling": (lambda: images(nn.functional.avg_pool2d, 2), (0, 2, 8, 8)),
     "lstm": (lambda: nn.LSTM(6, 4, 2, batch_first=True), (0, 5, 6)),
-    "lstm over no time": (lambda: nn.LSTM(6, 4, batch_first=True), (2, 0, 6)),
     "cell": (lambda: nn.GRUCell(6, 4), (0, 6)),
     "encoder": (lambda: nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), (0, 3, 8)),
-    "attention": (lambda: Apply(lambda x: nn.functional.scaled_dot_product_attention(x, x, x)), (0, 2, 4, 4)),
-    "softmax": (lambda: Apply(lambda x: x.softmax(-1)), (0, 5)),
-    "sort": (lambda: Apply(lambda x: x.sort(-1)[0]), (0, 5)),
-    "scan": (lambda: Apply(lambda x: x.cumsum(0)), (0, 5)),
-    "reduction": (lambda: Apply(lambda x: x.sum()), (0, 5)),
     "matrix product": (lambda: Apply(lambda x: x @ x.transpose(-1, -2)), (0, 4, 4)),
     "inverse": (lambda: Apply(torch.linalg.inv), (0, 4, 4)),
-    "transform": (lambda: Apply(lambda x: torch.fft.rfft(x).abs()), (0, 12)),
-    "distances": (lambda: Apply(lambda x: torch.cdist(x, x)), (0, 5)),
-    "concatenation": (lambda: Apply(lambda x: torch.cat([x, x])), (0, 5)),
     "index": (lambda: Apply(lambda x: x[:, torch.tensor([0, 1])]), (0, 5)),
-    "scalar": (lambda: Apply(lambda x: x * 2 + 1), ()),
-    "one element": (lambda: Apply(lambda x: x.exp().log()), (1,)),
     "nothing at all": (lambda: nn.Identity(), (0,)),
     "a scalar and nothing to do": (lambda: nn.Identity(), ()),
 }
@@ -211,14 +191,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         lambda: nn.Sequential(nn.Linear(2, 20), nn.ReLU(), nn.Linear(20, 5), nn.ReLU(), nn.Linear(5, 1)),
         (2,),
     ),
-    "ode": (lambda: nn.Sequential(nn.Linear(3, 100), nn.Tanh(), nn.Linear(100, 3)), (3,)),
     "wide": (lambda: nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.LayerNorm(1024), nn.Linear(1024, 10)), (256,)),
-    "conv1d": (
-        lambda: nn.Sequential(
-            nn.Conv1d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool1d(2), nn.Flatten(), nn.Linear(16 * 42, 1)
-        ),
-        (1, 84),
-    ),
     "conv2d": (
         lambda: nn.Sequential(
             nn.Conv2d(3, 8, 3, padding=1),
@@ -231,10 +204,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         (3, 16, 16),
     ),
     "lstm": (lambda: nn.LSTM(8, 32, batch_first=True), (20, 8)),
-    "gru": (lambda: nn.GRU(8, 16, 2, batch_first=True), (10, 8)),
     "encoder": (lambda: nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), (16, 32)),
-    "dropout": (lambda: nn.Sequential(nn.Linear(64, 64), nn.Dropout(), nn.SiLU(), nn.Linear(64, 64)), (64,)),
-    "softmax": (lambda: nn.Sequential(nn.Linear(32, 100), nn.Softmax(-1)), (32,)),
 }
 
 

@@ -1,20 +1,15 @@
 """Times ops on this CPU, and shows beside it what they are predicted to take: for whoever adds or changes a row.
 
     python -m placer.calibration.lab.validators.ops try OP...
-    python -m placer.calibration.lab.validators.ops measure FILE [SECONDS]
     python -m placer.calibration.lab.validators.ops score FILE [PROFILE]
 
-An OP is a name in torch's database of ops (``nn.functional.gelu``), or a call of operands x and y and their shapes:
-``'torch.sinc(x) of 512x512'``. It takes some seconds. What a GPU of the catalog takes is predicted, not measured.
-``measure`` times the whole database: it adds a line to FILE for every op, size and number of threads, for so many
-seconds, and goes on where it ended. ``score`` prices the calls of such a record. Every other size of an op is held out
-of what the table is fitted to (``placer.calibration.lab.published.cycles``).
+An OP is a call of operands x and y and their shapes: ``'torch.sinc(x) of 512x512'``. It takes some seconds. What a GPU
+of the catalog takes is predicted, not measured. ``score`` prices the calls of a record of single ops. Every other size
+of an op is held out of what the table is fitted to (``placer.calibration.lab.published.cycles``).
 """
 
 from __future__ import annotations
 
-import difflib
-import faulthandler
 import json
 import math
 import statistics
@@ -22,25 +17,22 @@ import sys
 import tempfile
 import time
 import warnings
-import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from placer import machine
 from placer.calibration.benchmarks.probe import Apply
-from placer.calibration.lab import op_database
 from placer.calibration.lab.op_record import TimedCall, read, timed_calls, written
 from placer.calibration.lab.published.cycles import Samples, fit_one, sample_of
-from placer.calibration.lab.typical_ops import TypicalCall, parsed, scaled, typical_ops
 from placer.calibration.lab.validators.rows import ERRORS, errors, tables
-from placer.calibration.measuring.faults import HungError, time_limit
 from placer.calibration.measuring.in_place import time_step
 from placer.calibration.measuring.step import Step
 from placer.calibration.measuring.timing import LARGE_BLOCK
@@ -55,15 +47,14 @@ from placer.pricing.speeds import beside
 from placer.profile import Profile, kind_of, load
 from placer.tracing import trace_here
 from placer.units import format_count, format_seconds
+from placer.workload import Workload
 
-#: Seconds of a step that is timed, and sizes of each op; each has so many times the elements of the one before.
-SHORTEST, LONGEST, SIZES, LARGER = 1.5e-4, 0.03, 4, 4.0
-#: What the names of typical ops of a kind begin with, and factors of their shapes.
-KIND, TIMES = "probe ", (1, 2, 3, 4)
-#: Ops after which the machine's speeds are measured again.
-OPS_A_READING = 10
-#: Seconds that one op may take in all, and one timing.
-PATIENCE, SHARE = 2.5, 0.02
+#: Seconds of a step that is timed, and of its timing.
+SHORTEST, LONGEST, SHARE = 1.2e-4, 0.03, 0.02
+#: Factors of a call's shapes, and the smallest dimension that grows by them.
+TIMES, LEAST_SCALED = (1, 2, 3, 4), 16
+#: What a call may use besides its operands.
+NAMES = {"torch": torch, "F": F}
 #: Seconds from which a call of a record counts.
 LONG_ENOUGH = 1e-4
 #: Share of an op's time from which on a call is part of what was asked for, not of what the sample does around it.
@@ -72,107 +63,67 @@ SHOWN = 0.05
 GPU = "H100"
 
 
-def measure(path: Path, seconds: float) -> None:
-    """Time ops until ``seconds`` are over; those that ``path`` has are left as they are."""
-    end = time.perf_counter() + seconds
+class Call(NamedTuple):
+    """A function of operands ``x`` and ``y``, and their shapes."""
+
+    function: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]
+
+
+def parsed(text: str) -> Call:
+    """The call that a text says. Raises ValueError or SyntaxError of one that it does not understand."""
+    expression, of, shapes = text.rpartition(" of ")
+    if not of:
+        raise ValueError(f"{text!r} is no call: write it as 'torch.sinh(x) of 512x512'")
+    code = compile(expression, "OP", "eval")
+
+    def function(*operands: Tensor) -> Any:
+        return eval(code, {**NAMES, **dict(zip("xy", operands, strict=False))})  # noqa: S307  the caller's own
+
+    return Call(function, tuple(tuple(map(int, shape.split("x"))) for shape in shapes.split(", ")))
+
+
+def sizes_of(name: str) -> Iterator[dict[str, Any]]:
+    """A line for each size of a call and number of threads, as records of single ops have them."""
+    call = parsed(name)
     torch.empty(LARGE_BLOCK, dtype=torch.uint8)  # as calibration does
-    done = {row["name"] for row in read(path)} if path.exists() else set()
-    if not any(name.startswith(KIND) for name in done):
-        for kind, call in typical_ops().items():
-            for row in sizes_of_call(f"{KIND}{kind}", call):
-                add(path, row)
-    every = sorted(op_database.op_db, key=lambda info: zlib.crc32(op_database.name_of(info).encode()))
-    if not done:
-        add(path, {"name": "", "environment": machine.fingerprint()})
-    for number, info in enumerate(every):
-        name = op_database.name_of(info)
-        if name in done:
-            continue
-        if time.perf_counter() > end:
-            return
-        if number % OPS_A_READING == 0:
-            add(path, {"name": "", "speeds": asdict(machine.measure_speeds())})
-        add(path, {"name": name, "started": True})
-        faulthandler.dump_traceback_later(4.0 * PATIENCE, exit=True)  # some of MKL's functions never return
-        with suppress(HungError), time_limit(2.0 * PATIENCE, name):
-            for row in sizes_of(info):
-                add(path, row)
-
-
-def add(path: Path, row: dict[str, Any]) -> None:
-    """Append a line."""
-    with path.open("a") as lines:
-        lines.write(json.dumps(row) + "\n")
-
-
-def sizes_of_call(name: str, call: TypicalCall) -> Iterator[dict[str, Any]]:
-    """A call at some sizes, as far as its function takes them, at every number of threads."""
     for number, times in enumerate(TIMES):
-        operands = tuple(map(torch.randn, scaled(call.shapes, times)))
-        workload = op_database.step_of(Apply(call.function), operands, learns=False)
+        shapes = [[n * times if n >= LEAST_SCALED else n for n in shape] for shape in call.shapes]
         try:
-            rows = list(timed(op_database.Sized(name, times, workload, 0)))
+            rows = list(timed(call.function, tuple(map(torch.randn, shapes))))
         except (RuntimeError, PlacerError):  # a function that is made for its own shapes alone
             return
-        yield from ({**row, "number": number} for row in rows if "calls" in row)
+        yield from ({**row, "name": name, "number": number} for row in rows)
 
 
-def sizes_of(info: Any) -> Iterator[dict[str, Any]]:
-    """The op at some sizes that take long enough, at every number of threads."""
-    begun, taken, last, before = time.perf_counter(), 0, 0, 1.0
-    factor, repeated = 4.0, False
-    while taken < SIZES and factor < 1e6 and time.perf_counter() - begun < PATIENCE:
-        sized = op_database.sized(info, factor, repeated=repeated)
-        if sized is None or sized.elements <= last:
-            if repeated:
-                return
-            factor, repeated, last = 16.0, True, 0
-            continue
-        power = 1.0
-        if last and sized.elements > last:
-            power = max(math.log(sized.elements / last) / math.log(factor / before), 0.5)
-        last, before = sized.elements, factor
-        try:
-            rows = list(timed(sized))
-        except Exception as error:  # noqa: BLE001  an op that cannot be traced or timed is a finding
-            yield {"name": sized.name, "factor": factor, "error": f"{type(error).__name__}: {error}"[:200]}
-            return
-        if not rows:
-            return
-        step = min(row["step"] for row in rows)
-        if step >= SHORTEST:
-            yield from ({**row, "number": taken, "repeated": repeated} for row in rows)
-            taken += 1
-            factor *= LARGER ** (1.0 / power)
-        else:
-            factor *= min(max(math.sqrt(2 * SHORTEST / step), 1.5), 6.0)
-
-
-def timed(sized: op_database.Sized) -> Iterator[dict[str, Any]]:
-    """The step and its op calls, with all threads and with one; nothing where it takes too long or too short."""
-    step = Step(sized.workload, "cpu", None, copies_out=False)
+def timed(function: Callable[..., Any], operands: tuple[Tensor, ...]) -> Iterator[dict[str, Any]]:
+    """The op calls of a step, with all threads and with one; nothing where it takes too long or too short."""
+    module = Apply(function)
+    workload = Workload(
+        model=module,
+        modules=(module,),
+        args=operands,
+        kwargs={},
+        mode="infer",
+        loss=None,
+        optimizer=None,
+        data="device",
+    )
+    step = Step(workload, "cpu", None, copies_out=False)
     step.prepare()
     step()
     start = time.perf_counter()
     step()
-    once = time.perf_counter() - start
-    if once > LONGEST:
+    if not SHORTEST <= time.perf_counter() - start <= LONGEST:
         return
-    if once < 0.8 * SHORTEST:
-        yield {"step": once}
-        return
-    trace = trace_here(sized.workload)
+    trace = trace_here(workload)
     context = Context.of(trace)
     for threads in sorted({torch.get_num_threads(), 1}, reverse=True):
         with running_with(threads):
             step()
             timing = time_step(step, trace, seconds=SHARE)
         yield {
-            "name": sized.name,
-            "factor": round(sized.factor, 3),
             "threads": threads,
-            "step": timing.seconds,
-            "matched": round(timing.matched, 3),
             "context": [context.footprint_bytes, context.recording, context.kinds, round(context.evicted, 3)],
             "calls": [written(op.call, op.host_seconds) for op in timing.ops if not op.call.view or op.call.in_place],
         }
@@ -239,23 +190,11 @@ def try_ops(names: Sequence[str]) -> None:
             raise ValueError(f"ops.csv: {op.op!r} is of no family {op.family!r}; there are {', '.join(FAMILIES)}")
     for name in names:
         print(f"\n{name}")
-        rows = list(_sizes_of_named(name))
+        rows = list(sizes_of(name))
         if rows:
             _show(rows)
         else:
             print("  no step took 0.15 to 30 ms: give a call of other shapes")
-
-
-def _sizes_of_named(name: str) -> Iterator[dict[str, Any]]:
-    """A line for each size and number of threads, as records of single ops have them."""
-    if "(" in name:
-        yield from sizes_of_call(name, parsed(name))
-        return
-    infos = {op_database.name_of(info): info for info in op_database.op_db}
-    if name not in infos:
-        close = ", ".join(difflib.get_close_matches(name, infos)) or "none"
-        raise ValueError(f"torch's database has no op {name!r} (close: {close}); or write 'torch.sinc(x) of 512x512'")
-    yield from (row for row in sizes_of(infos[name]) if "calls" in row)
 
 
 def _show(rows: Sequence[dict[str, Any]]) -> None:
@@ -324,8 +263,6 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if command == "try" and rest:
             try_ops(rest)
-        elif command == "measure" and rest:
-            measure(Path(rest[0]), float(rest[1]) if len(rest) > 1 else 200.0)
         elif command == "score" and rest:
             print_scores(score_record(Path(rest[0]), load(rest[1]) if len(rest) > 1 else None))
         else:
