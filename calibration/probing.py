@@ -143,14 +143,13 @@ def measure(
     shown: Progress,
     clock: Clock,
     *,
-    drawn: int = 0,
     recorder: KernelRecorder | None = None,
     deadline: float = math.inf,
 ) -> None:
     """Measure one target until ``seconds`` of it are used, what an earlier run spent included.
 
-    ``drawn``: the number of journals before this one, whose probes need not be drawn again. ``recorder`` is what
-    ``start`` returned, if it was called. A slow machine may take longer, until ``deadline`` on ``clock``.
+    ``recorder`` is what ``start`` returned, if it was called. A slow machine may take longer, until ``deadline`` on
+    ``clock``.
     """
     with running_with(target.threads):
         # Once freed, glibc maps no block of up to this size. Else the same op costs more before than after.
@@ -160,7 +159,7 @@ def measure(
             recorder = start(target, seconds, journal, shown, clock)
         clock_resolution(clock, ticks=1)  # a clock that stands still would never spend the budget
         # Another seed than an earlier run's: what was drawn then need not be drawn again.
-        seed = zlib.crc32(f"{target.device} {target.threads} {journal.attempts(*target.key) + drawn}".encode())
+        seed = zlib.crc32(f"{target.device} {target.threads} {journal.attempts(*target.key)}".encode())
         mostly = min(LONGEST_STEP * seconds, USUAL_LONGEST)
         on_cpu = target.device == "cpu"
         planner = Planner(

@@ -254,7 +254,7 @@ def gpu_row(replay: Replay, cells: Sequence[Cell]) -> Iterator[Figures]:
 def predicted_reference_systems() -> Figures:
     """The reference systems on the accounts' own hardware, and on a T4 beside the CPU of the record."""
     tables = what_if_tables(SYSTEMS.report(), SYSTEMS.profile(), ())
-    return _systems("predicted", tables, (0, 1, 6, 8, 10, 11, 12, 13), titles=True)
+    return _systems("predicted", tables, (0, 1, 6, 8, 10, 11, 12), titles=True)
 
 
 def measured_reference_systems(gpu: GpuRecord, cells: Sequence[Cell]) -> Figures:

@@ -48,17 +48,6 @@ PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "nvidia-ml-py", "transfor
 ON_DEVICE, ON_CPU, SLACK = 0.68, 0.09, 0.08
 #: The CPU's share of the time of a second or third visit.
 CPU_SHARE = 0.25
-#: Times the first touch of an accelerator, then asks what torch knows of it.
-CONTEXT = """
-import json, sys, time, torch
-start = time.perf_counter()
-torch.ones(1, device=sys.argv[1])
-module = torch.get_device_module(torch.device(sys.argv[1]))
-module.synchronize()
-seconds = time.perf_counter() - start
-asked = getattr(module, "get_device_properties", None)
-print(json.dumps({"context_seconds": seconds, "properties": str(asked(sys.argv[1]) if asked else None)}))
-"""
 
 
 @dataclass(frozen=True)
@@ -90,7 +79,7 @@ class Job:
 
 
 def environment(job: Job) -> None:
-    """The machine, its software, and what a first context takes: ``environment.json``, ``nvidia-smi.txt``."""
+    """The machine and its software: ``environment.json``, ``nvidia-smi.txt``."""
     versions = {found.metadata["Name"]: found.version for found in importlib.metadata.distributions()}
     facts = {
         "placer": placer.__version__,
@@ -100,9 +89,7 @@ def environment(job: Job) -> None:
         "torch": {"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip},
     }
     job.write("environment.json", facts)
-    try:  # a device or a driver that hangs costs these numbers, not the run
-        known = json.loads(run_limited([sys.executable, "-c", CONTEXT, job.device], seconds=max(job.left, 1.0)))
-        job.write("environment.json", {**facts, "device": {job.device: known}})
+    try:
         listed = run_limited(["nvidia-smi", "-q"], seconds=10.0)
         profile.replace_file(job.folder / "nvidia-smi.txt", listed.encode())
     except (CalibrationError, OSError) as error:

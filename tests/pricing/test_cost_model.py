@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from described import spec, work
-from priced import RATES, device, elementwise, family, matmul
+from priced import RATES, device, family, matmul
 
 from placer.errors import ProfileError
 from placer.pricing import CostModel, Work
@@ -28,16 +28,6 @@ GPU = replace(device(), device="cuda")
 
 def prices(fit: Device, *works: Work) -> list[float]:
     return CostModel(fit).price_works(works)[0]
-
-
-def test_ops_are_priced_alike_together_and_alone() -> None:
-    works = [elementwise("aten::mine", 10.0, 80.0), matmul(64), elementwise("aten::add", 1e4, 1.2e5), matmul(256)]
-    fit = device({name: family(name) for name in ("matmul", "elementwise")})
-    together = CostModel(fit).price_works(works)
-    alone = [CostModel(fit).price_works([each]) for each in works]
-    assert together[0] == pytest.approx([seconds for (seconds,), _, _ in alone])
-    assert (together[1], together[2]) == ([s for _, (s,), _ in alone], [source for _, _, (source,) in alone])
-    assert CostModel(fit).price_works([]) == ([], [], [])
 
 
 #: Ops of most families, ever larger ones: each does 4 times as much as the one before, or more.
@@ -126,19 +116,3 @@ def test_numbers_of_other_networks_are_refused(fit: Device, changes: dict[str, A
     with pytest.raises(ProfileError, match=rf"other knowledge of {named} .*; run: placer calibrate$"):
         CostModel(replace(fit, **changes))
     CostModel(replace(fit, families={}, edition=0))  # without families nothing depends on networks
-
-
-# --- what several threads, and the system's memory, add to an op of a CPU ---------------------------------------------
-
-
-def test_results_too_large_to_keep_memory_for_wait_for_the_system() -> None:
-    """From 32 MB on glibc maps each anew. A copy of 33 MB takes 8 times as long as one of 30 (Zen 5, two threads)."""
-    model = CostModel(load("amd-epyc-avx512-2-core").fit("cpu", 2))
-
-    def relu(megabytes: float, **facts: bool) -> float:
-        numbers = spec(int(megabytes * 2**18))
-        return model.price_works([work("aten::relu_" if facts else "aten::relu", [numbers], [numbers], **facts)])[0][0]
-
-    assert relu(33.0) > 2.0 * relu(31.0)
-    assert relu(66.0) == pytest.approx(2.0 * relu(33.0), rel=0.01)
-    assert relu(33.0, in_place=True) < 1.3 * relu(31.0, in_place=True)

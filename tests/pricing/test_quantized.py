@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from placer import profile as profiles
 from placer.pricing import Prediction, predict
@@ -32,35 +32,12 @@ class Within(nn.Module):
         return self.layer(x)
 
 
-class Converted(nn.Module):
-    """A layer between numbers that are quantized and read back."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.quantize, self.layer = torch.ao.quantization.QuantStub(), layer
-        self.dequantize = torch.ao.quantization.DeQuantStub()
-
-    def forward(self, x: Tensor) -> Any:
-        return self.dequantize(self.layer(self.quantize(x)))
-
-
 def dynamic(layer: nn.Module, dtype: torch.dtype = torch.qint8) -> nn.Module:
     kinds = {nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell, nn.RNNCell, nn.Linear}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch announces the end of its own quantization
         quantized: nn.Module = torch.ao.quantization.quantize_dynamic(Within(layer), kinds, dtype=dtype)
     return quantized
-
-
-def static(layer: nn.Module, batch: tuple[int, ...]) -> nn.Module:
-    model = Converted(layer).eval()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model.qconfig = torch.ao.quantization.get_default_qconfig("x86")  # type: ignore[assignment]
-        prepared = torch.ao.quantization.prepare(model)
-        prepared(torch.randn(batch))
-        converted: nn.Module = torch.ao.quantization.convert(prepared)
-    return converted
 
 
 def step_of(model: nn.Module, batch: tuple[int, ...]) -> Any:
@@ -79,7 +56,6 @@ TWINS: Mapping[str, tuple[nn.Module, nn.Module, tuple[int, ...]]] = {
     "linear": (nn.Linear(1024, 1024), dynamic(nn.Linear(1024, 1024)), (64, 1024)),
     "lstm": (nn.LSTM(80, 512, 3), dynamic(nn.LSTM(80, 512, 3)), (50, 8, 80)),
     "gru": (nn.GRU(64, 256), dynamic(nn.GRU(64, 256)), (50, 8, 64)),
-    "convolution": (nn.Conv2d(64, 64, 3), static(nn.Conv2d(64, 64, 3), (1, 64, 28, 28)), (8, 64, 28, 28)),
 }
 
 

@@ -167,12 +167,6 @@ def seconds(*sizes: int, rates: dict[str, float] = RATES) -> float:
     return copy_seconds(sizes, rates, "h2d", "pageable")
 
 
-def test_a_size_that_was_measured_takes_what_it_took() -> None:
-    for size, took in MEASURED.items():
-        assert seconds(size) == pytest.approx(took)
-    assert seconds(*SIZES) == pytest.approx(sum(MEASURED.values()))
-
-
 def test_only_what_is_fresh_memory_is_as_dear_as_the_largest() -> None:
     last = (MEASURED[4 << 20] - MEASURED[512 << 10]) / (4 - 0.5)  # of each MB
     assert seconds(FRESH - (1 << 20)) == pytest.approx(MEASURED[4 << 20] + 27 * last)

@@ -1,7 +1,7 @@
 """The reference systems of a validation report: what was predicted, measured and chosen, beside what was reported.
 
 With ``placer validate --what-if`` they are also priced on GPUs that are not here, and their accounts' own hardware. A
-row then says what a step takes there, and from which batch on the GPU is ahead.
+row then says what a step takes there.
 """
 
 from __future__ import annotations
@@ -31,14 +31,12 @@ COLUMNS: Cells = (
     "GPU repaid after", "reported", "as reported",
 )  # fmt: skip
 ELSEWHERE: Cells = (
-    *CASE, "CPU predicted", "CPU measured", "GPU", "GPU predicted", "choice", "GPU speed-up", "GPU ahead from",
+    *CASE, "CPU predicted", "CPU measured", "GPU", "GPU predicted", "choice", "GPU speed-up",
     "GPU repaid after", "reported", "as reported",
 )  # fmt: skip
 NOT_MEASURED, NOT_PREDICTED = "not measured", "not predicted"
 #: The GPU that is asked about beside the accounts' own where none is named: the usual one of free notebooks.
 PRESENT = "Tesla T4"
-#: A sweep goes to this batch at least.
-LARGEST_BATCH = 4096
 
 
 def reference_tables(cells: Sequence[Cell]) -> Iterator[Table | str]:
@@ -181,39 +179,6 @@ class Steps:
         profiles = hardware.profiles.items()
         return {device: priced_on(traced, profile, device, hardware.threads) for device, profile in profiles}
 
-    def ahead_from(self, hardware: Hardware) -> str:
-        """The batch from which on the GPU is ahead in a long run. The choice is taken to turn once.
-
-        Powers of two are tried; between the two around the turn, the logarithm of the two times' ratio is interpolated
-        over that of the batch. Raises TraceError where not one of them has a trace.
-        """
-        largest = max(LARGEST_BATCH, *self.entry.batches)
-        sizes = [2**n for n in range(math.ceil(math.log2(largest)) + 1)]
-        while len(sizes) > 1 and not self._has_trace(sizes[0]):  # some networks cannot train on a single row
-            del sizes[0]
-        low, high = 0, len(sizes) - 1
-        first, last = (decide(self.price(sizes[end], hardware), None).device for end in (low, high))
-        if first == last:
-            return f"none to {sizes[-1]:,}" if is_cpu(last) else f"{sizes[0]:,}"
-        while high - low > 1:
-            middle = (low + high) // 2
-            turned = decide(self.price(sizes[middle], hardware), None).device != first
-            low, high = (low, middle) if turned else (middle, high)
-        before, after = (self._log_ratio(sizes[end], hardware, first, last) for end in (low, high))
-        turn = sizes[low] * (sizes[high] / sizes[low]) ** (before / (before - after)) if before < after else sizes[high]
-        return f"below {turn:,.0f}" if is_cpu(last) else f"{turn:,.0f}"
-
-    def _has_trace(self, batch: int) -> bool:
-        try:
-            self.trace(batch)
-        except PlacerError:
-            return False
-        return True
-
-    def _log_ratio(self, batch: int, hardware: Hardware, one: str, other: str) -> float:
-        prices = self.price(batch, hardware)
-        return math.log(prices[one].step_seconds / prices[other].step_seconds)
-
 
 @dataclass(frozen=True)
 class Decided:
@@ -262,7 +227,6 @@ def _decided(
     entry = steps.entry
     gpu_name = hardware.gpu + " *" * (hardware.of_account and not entry.names_gpu)
     try:
-        ahead = steps.ahead_from(hardware)
         for case in entry.cases:
             predictions = steps.price(case.batch, hardware)
             cpu, gpu = predictions.values()
@@ -278,7 +242,6 @@ def _decided(
                 format_seconds(gpu.step_seconds),
                 _side(decision.device) + f", {ABOUT_THE_SAME}" * decision.tie,
                 f"{1.0 / speedup if is_cpu(decision.device) else speedup:.2f}x",
-                ahead,
                 _repaid(entry, case, break_even_steps(gpu, cpu)),
                 case.reported,
                 agrees,

@@ -113,8 +113,6 @@ def test_claims_are_decided_as_reported_and_a_present_gpu_stands_beside(report: 
     assert all(row["CPU measured"] != NOT_MEASURED and row["GPU"] == "Tesla T4" for row in present)
     surface = {row["batch"]: row for row in present if row["variant"] == "all data in one batch on the device"}
     assert [row["choice"].partition(",")[0] for row in surface.values()] == ["CPU", "CPU", "GPU"]
-    # Between two batches of which one is decided for the CPU and one for the GPU.
-    assert 1_000 < int(surface["1,000"]["GPU ahead from"].replace(",", "")) < 40_000
 
 
 def test_what_if_names_gpus_and_refuses_what_it_cannot_price(report: Report, profile: Profile) -> None:
