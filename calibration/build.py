@@ -1,4 +1,4 @@
-"""Builds a profile from what a journal holds: fits, samples, noise and warnings."""
+"""Builds a profile from what a journal holds: fits, noise and warnings."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from placer.calibration.measuring.journal import Journal, StepObservation, infea
 from placer.calibration.plan import too_few
 from placer.errors import CalibrationError
 from placer.pricing.timeline import LONG_STEPS, MANY_TURNS
-from placer.profile import Device, Profile, Sample
+from placer.profile import Device, Profile
 
-#: Samples kept in the profile per family, device and number of threads: the corners of what was measured.
-KEPT_SAMPLES = 16
 #: Standard deviations between the first and the ninth tenth of a normal distribution, and the factor from which on it
 #: is told that the machine's speed varies.
 TENTHS, NOTABLE = 2.563, 1.5
@@ -32,7 +30,6 @@ WAITED_FOR = "torch's profiler shows none of its kernels, so every op was timed 
 def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool) -> Profile:
     """The profile of what ``journal`` holds; raises CalibrationError where that is too little."""
     fits: list[Device] = []
-    samples: list[Sample] = []
     spreads: list[float] = []
     lacking: list[str] = []
     contradicted: list[str] = []
@@ -67,7 +64,6 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool) -
                 fit = fitting.fit_accelerator(observations, rates, device=device, threads=threads, gpu=gpu)
                 contradicted += fitting.contradictions(observations, device, gpu) if gpu else ()
         fits.append(fit)
-        samples += fitting.samples(observations, most=KEPT_SAMPLES)
         spreads += [o.spread for o in observations]
         few = () if core is not None else too_few(observations)
         if few:
@@ -80,7 +76,6 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool) -
         schema=profile.SCHEMA,
         created=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
         fingerprint=fingerprint,
-        samples=tuple(samples),
         fits=tuple(fits),
         noise=noise,
         warnings=(

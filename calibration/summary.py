@@ -24,12 +24,11 @@ def render(profile: Profile, *, everything: bool = False) -> str:
     It has each device at its usual number of threads. With ``everything`` it has all numbers of threads, and all that
     was fitted.
     """
-    samples = f", {len(profile.samples):,} samples kept" if everything else ""
     catalog = [fit.gpu for fit in profile.fits if _from_catalog(fit)]
     lines = [
         f"not calibrated: what the catalog knows of {', '.join(catalog)}"
         if catalog
-        else f"calibrated in {profile.seconds:.0f} s{samples}"
+        else f"calibrated in {profile.seconds:.0f} s"
     ]
     fits = profile.fits if everything else tuple(profile.fit(device) for device in profile.devices())
     for fit in fits:

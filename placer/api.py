@@ -415,4 +415,4 @@ def load_profile(source: str | os.PathLike[str] | None = None) -> Profile:
     Raises:
         ProfileError: ProfileMissing, ProfileDamaged, ProfileTooNew, ProfileTooOld or UnknownGPU.
     """
-    return profile_named(source, samples=True)
+    return profile_named(source)

@@ -227,7 +227,6 @@ def handmade_profile() -> Profile:
         schema=SCHEMA,
         created="2026-01-02T03:04:05+00:00",
         fingerprint=machine.fingerprint(),
-        samples=(),
         fits=(cpu, cuda),
         noise={},
         warnings=(),

@@ -12,9 +12,7 @@ from placer.pricing import Prediction
 from placer.profile import SCHEMA, Profile
 
 #: The profile of a machine of which nothing is known.
-NOWHERE = Profile(
-    schema=SCHEMA, created="", fingerprint={}, samples=(), fits=(), noise={}, warnings=(), complete=True, seconds=0.0
-)
+NOWHERE = Profile(schema=SCHEMA, created="", fingerprint={}, fits=(), noise={}, warnings=(), complete=True, seconds=0.0)
 
 
 def explained(

@@ -49,13 +49,13 @@ def fuzz(content: bytes, inputs: int, outcome: Outcome, *, first_seed: int = 0) 
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, Phase.shrink],
     )
-    @given(random=st.randoms(use_true_random=False), samples=st.booleans())
-    def once(random: Random, samples: bool) -> None:
+    @given(random=st.randoms(use_true_random=False))
+    def once(random: Random) -> None:
         data = _damaged(content, random)
         note(repr(data))
         start = time.process_time()
         try:
-            loaded = decode(data, "fuzzed", samples=samples)
+            loaded = decode(data, "fuzzed")
         except ProfileError:
             outcome.refused += 1
         else:

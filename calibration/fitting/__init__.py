@@ -5,7 +5,6 @@ from placer.calibration.fitting.adapt import LEAST_POINTS
 from placer.calibration.fitting.cores import FEW_THREADS, core_of_steps, fit_cores
 from placer.calibration.fitting.device import fit_device, of_nearest_pace
 from placer.calibration.fitting.nearest import expectations, shipped_references
-from placer.calibration.fitting.samples import samples
 
 __all__ = [
     "FEW_THREADS",
@@ -18,6 +17,5 @@ __all__ = [
     "fit_cores",
     "fit_device",
     "of_nearest_pace",
-    "samples",
     "shipped_references",
 ]

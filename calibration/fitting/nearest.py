@@ -40,7 +40,7 @@ class Expectation:
 
 def shipped_references() -> tuple[Profile, ...]:
     """The machines that were measured at length, and come with placer."""
-    return tuple(profile.load(name, samples=False) for name in profile.shipped())
+    return tuple(profile.load(name) for name in profile.shipped())
 
 
 def expectations(

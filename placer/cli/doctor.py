@@ -87,7 +87,7 @@ def _profile() -> tuple[dict[str, Any], Any]:
     writable = os.access(path if path.exists() else folder, os.W_OK) and os.access(folder, os.W_OK)
     facts: dict[str, Any] = {"path": str(path), "writable": writable}
     try:
-        read = profile.load(samples=False)
+        read = profile.load()
     except ProfileMissing:
         return {**facts, "state": "missing"}, None
     except ProfileError as error:

@@ -60,7 +60,7 @@ def _warn(*what: str) -> None:
     warnings.warn(PlacerWarning(f"{'; '.join(what)} ({QUIET}=1 silences this)"), stacklevel=4)
 
 
-def profile_named(source: Source | None, host: Profile | None = None, *, samples: bool = False) -> Profile:
+def profile_named(source: Source | None, host: Profile | None = None) -> Profile:
     """A profile by path or name, else of a GPU of the catalog, driven by the CPU of ``host`` (None: this machine's)."""
 
     def driver() -> Profile | None:
@@ -70,4 +70,4 @@ def profile_named(source: Source | None, host: Profile | None = None, *, samples
             return None
 
     check_source(source)
-    return named_profile(source, driver, samples=samples)
+    return named_profile(source, driver)

@@ -21,7 +21,6 @@ from placer.profile import (
     Profile,
     cpu_kinds,
     kind_of,
-    load,
     load_cached,
     named_cores,
     reported_gpu,
@@ -88,16 +87,14 @@ def _accelerator(
     return replace(of_catalog.fits[0], device=device, estimated=True)
 
 
-def named_profile(
-    source: Profile | str | os.PathLike[str] | None, cpu: Callable[[], Profile | None], *, samples: bool = False
-) -> Profile:
+def named_profile(source: Profile | str | os.PathLike[str] | None, cpu: Callable[[], Profile | None]) -> Profile:
     """A profile by its path or name; else of the GPU (see ``gpu_profile``) or CPU that a catalog finds by that name.
 
-    ``cpu`` gives the profile of the GPU's host. ``samples`` keeps those of a file. Raises ProfileError; UnknownGPU
+    ``cpu`` gives the profile of the GPU's host. Raises ProfileError; UnknownGPU
     lists the closest names where none is found.
     """
     try:
-        return load(source) if samples and not isinstance(source, Profile) else load_cached(source)
+        return load_cached(source)
     except (ProfileMissing, ValueError) as missing:  # a GPU's name need not be one that a profile could have
         if not isinstance(source, str) or source.endswith(SUFFIXES):
             raise

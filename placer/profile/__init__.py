@@ -21,7 +21,6 @@ from placer.profile.profile import (
     Device,
     FamilyFit,
     Profile,
-    Sample,
     changed_fields,
     check_fresh,
     default_threads,
@@ -52,7 +51,7 @@ from placer.profile.store import (
 
 __all__ = [
     "Cores", "CpuKind", "CpuSheet", "DataSheet", "Device", "FamilyFit", "OLDEST_SCHEMA", "PUBLISHED_MPS", "Profile",
-    "SAME_CLASS_WITHIN", "SCHEMA", "SUFFIXES", "Sample", "THREAD_SECONDS", "USUAL_KIND", "catalog_name",
+    "SAME_CLASS_WITHIN", "SCHEMA", "SUFFIXES", "THREAD_SECONDS", "USUAL_KIND", "catalog_name",
     "changed_fields", "check_fresh", "check_name", "check_source", "check_target", "cpu_kinds", "cpus", "data_home",
     "default_path", "default_threads", "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported",
     "kind_of", "knowledge", "load", "load_cached", "locate", "memory_of", "named_cores", "named_path", "on_cores",

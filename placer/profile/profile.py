@@ -24,26 +24,6 @@ _VENDORS = ("amd", "intel", "apple", "arm", "neoverse", "ibm")
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One measured point: an op of a family, on one device.
-
-    ``features`` are as the family's feature function gave them, in natural units. ``seconds`` is the median time on the
-    device, ``host_seconds`` the median time the host needed to issue it (0 on the CPU), ``spread`` the inter-quartile
-    range over the median, ``count`` the number of timings.
-    """
-
-    device: str
-    threads: int
-    family: str
-    op: str
-    features: tuple[float, ...]
-    seconds: float
-    host_seconds: float
-    spread: float
-    count: int
-
-
-@dataclass(frozen=True)
 class FamilyFit:
     """What one device's ops of a family take beyond physics and what is learnt of all devices.
 
@@ -132,7 +112,6 @@ class Profile:
     schema: int
     created: str
     fingerprint: Mapping[str, Any]
-    samples: tuple[Sample, ...]
     fits: tuple[Device, ...]
     noise: Mapping[str, float]
     warnings: tuple[str, ...]
@@ -213,7 +192,6 @@ def uncalibrated(
         schema=SCHEMA,
         created="",
         fingerprint=facts,
-        samples=(),
         fits=tuple(fits),
         noise={},
         warnings=tuple(notes),

@@ -1,13 +1,10 @@
 """Profile <-> JSON. A profile may come from anybody, or from a disk that ran full: every value is validated.
 
-``msgspec`` checks types, ranges, missing and unknown fields while it reads; what it cannot say is checked after it.
-Samples are tables by (device, threads, family), one row per sample:
-``[op index, seconds, host seconds, spread, count, features...]``.
-"""
+``msgspec`` checks types, ranges, missing and unknown fields while it reads; what it cannot say is checked after it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -17,14 +14,13 @@ from msgspec import Meta, Raw, Struct
 from placer.collector import without_collection
 from placer.errors import ProfileDamaged, ProfileError, ProfileTooNew, ProfileTooOld
 from placer.profile.cores import Cores
-from placer.profile.profile import OLDEST_SCHEMA, SCHEMA, Device, FamilyFit, Profile, Sample
+from placer.profile.profile import OLDEST_SCHEMA, SCHEMA, Device, FamilyFit, Profile
 
 FORMAT = "placer machine profile"
 #: Largest offset of an op, and number of a device, that is read: an offset is a factor of 20,000 then.
 MOST_OFFSET = 10.0
 #: Kernels that one call of an op runs in, at most; their number is stored under such names.
 _MOST_KERNELS, _KERNELS = 1e6, "kernels/"
-_FIXED_COLUMNS = 5  # of a sample row, before its features
 
 #: One line of text without what steers a terminal.
 _PRINTABLE = "^[^\\x00-\\x1f\\x7f-\\x9f\\u200b-\\u200f\\u2028-\\u202e\\ufeff]*\\Z"
@@ -67,14 +63,6 @@ class _Fit(Struct, forbid_unknown_fields=True, omit_defaults=True):
     edition: Whole = 0
 
 
-class _Table(Struct, forbid_unknown_fields=True):
-    device: DeviceName
-    threads: Count
-    family: Line
-    ops: tuple[Line, ...]
-    rows: list[list[float]]
-
-
 class _Document(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     format: str
     schema: int
@@ -86,7 +74,7 @@ class _Document(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=
     noise: dict[Line, Amount]
     unusable: dict[DeviceName, Line] = {}
     fits: tuple[_Fit, ...]
-    #: Read only where they are asked for: they take most of the file.
+    #: Measured ops, which earlier versions kept here: read no more, and written as none.
     samples: Raw
 
 
@@ -115,7 +103,7 @@ def encode(profile: Profile) -> bytes:
             noise=dict(profile.noise),
             unusable=dict(profile.unusable),
             fits=tuple(_encoded_fit(fit) for fit in profile.fits),
-            samples=Raw(msgspec.json.encode(_encoded_samples(profile.samples), enc_hook=_plain)),
+            samples=Raw(b"[]"),
         )
         return msgspec.json.encode(document, enc_hook=_plain) + b"\n"
     except (TypeError, ValueError, OverflowError) as error:
@@ -143,37 +131,12 @@ def _rounded(family: FamilyFit) -> _Family:
     return _Family(tuple(round(n, 4) for n in family.numbers), offsets, round(family.sigma, 4), family.measured)
 
 
-def _encoded_samples(samples: Iterable[Sample]) -> list[_Table]:
-    tables: dict[tuple[str, int, str, int], list[Sample]] = {}
-    for s in samples:
-        tables.setdefault((s.device, s.threads, s.family, len(s.features)), []).append(s)
-    encoded = []
-    for (device, threads, family, _), group in tables.items():
-        ops = tuple(dict.fromkeys(s.op for s in group))
-        rows = [
-            [ops.index(s.op), *_short((s.seconds, s.host_seconds, s.spread)), s.count, *_short(s.features)]
-            for s in group
-        ]
-        encoded.append(_Table(device, threads, family, ops, rows))
-    return encoded
-
-
-def _short(values: Iterable[float]) -> list[float]:
-    """Six significant digits, which are far below the measurement's own noise, and a third of the file."""
-    rounded = (float(f"{value:.6g}") for value in values)
-    return [int(value) if value.is_integer() and abs(value) < 1e15 else value for value in rounded]
-
-
-def decode(data: bytes, where: str, *, samples: bool = True) -> Profile:
-    """Read a profile from bytes; ``where`` names the file in errors. Raises ProfileDamaged, -TooNew or -TooOld.
-
-    Without ``samples``, which take most of the time and which pricing does not need, the profile has none, and damage
-    within them goes unnoticed.
-    """
+def decode(data: bytes, where: str) -> Profile:
+    """Read a profile from bytes; ``where`` names the file in errors. Raises ProfileDamaged, -TooNew or -TooOld."""
     try:
         with without_collection():
             _check_format(data, where)
-            return _profile(msgspec.json.decode(data, type=_Document), samples=samples)
+            return _profile(msgspec.json.decode(data, type=_Document))
     except (ValueError, RecursionError) as error:  # those of msgspec among them
         raise ProfileDamaged(f"{where} is damaged: {error}; write a new one with: placer calibrate") from None
 
@@ -191,7 +154,7 @@ def _check_format(data: bytes, where: str) -> None:
         raise ProfileTooOld(f"{where} has format {head.schema}, which is no longer read; run: placer calibrate")
 
 
-def _profile(document: _Document, *, samples: bool) -> Profile:
+def _profile(document: _Document) -> Profile:
     fits = tuple(_fit(fit, f"fits[{i}]") for i, fit in enumerate(document.fits))
     if len({(fit.device, fit.threads) for fit in fits}) < len(fits):
         raise ValueError("fits: the same device and threads twice")
@@ -200,13 +163,9 @@ def _profile(document: _Document, *, samples: bool) -> Profile:
     if several and (core is None or _lacking(core.rates)):
         raise ValueError(f"fits[{several[0]}].cores: there is no fit of one thread, or it has no rates")
     _check_fingerprint(document.fingerprint)
-    try:
-        tables = msgspec.json.decode(document.samples, type=list[_Table]) if samples else []
-    except msgspec.ValidationError as error:
-        raise ValueError(f"samples: {error}") from None
-    measured = tuple(sample for i, table in enumerate(tables) for sample in _samples(table, f"samples[{i}].rows"))
-    stored = {name: getattr(document, name) for name in _Document.__struct_fields__ if name != "format"}
-    return Profile(**{**stored, "fits": fits, "samples": measured})
+    stored = {name: getattr(document, name) for name in _Document.__struct_fields__}
+    del stored["format"], stored["samples"]
+    return Profile(**{**stored, "fits": fits})
 
 
 def _check_fingerprint(fingerprint: dict[str, Any]) -> None:
@@ -260,16 +219,3 @@ def _fit(fit: _Fit, where: str) -> Device:
 def _lacking(rates: Mapping[str, float]) -> list[str]:
     """The rates without which cores share nothing."""
     return [name for name in ("flops/float32", "bytes_per_second") if not rates.get(name, 0.0) > 0.0]
-
-
-def _samples(table: _Table, where: str) -> Iterator[Sample]:
-    for row in table.rows:
-        if len(row) < _FIXED_COLUMNS or len(row) != len(table.rows[0]):
-            raise ValueError(f"{where}: expected rows of one width, {_FIXED_COLUMNS} columns at the least")
-        op, seconds, host_seconds, spread, count, *features = row
-        if not 0 <= op < len(table.ops) or op != int(op):
-            raise ValueError(f"{where} column 0: expected whole numbers from 0 to {len(table.ops) - 1}")
-        if min(seconds, host_seconds, spread) < 0 or not 1 <= count <= 2**53 or count != int(count):
-            raise ValueError(f"{where}: times and spreads must not be negative, counts must be whole and at least 1")
-        head = (table.device, table.threads, table.family, table.ops[int(op)])
-        yield Sample(*head, tuple(features), seconds, host_seconds, spread, int(count))

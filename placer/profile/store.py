@@ -105,13 +105,12 @@ def named_path(name: str) -> Path:
     return profiles_folder() / f"{name}.json"
 
 
-def load(source: str | os.PathLike[str] | None = None, *, samples: bool = True) -> Profile:
+def load(source: str | os.PathLike[str] | None = None) -> Profile:
     """Read a profile: this machine's (None), a file, or one imported or shipped under a name.
 
     A string is a path when it ends in ``.json`` or ``.json.xz`` or holds a path separator, else a name; the user's own
-    profiles come before shipped ones. Staleness is not checked: see ``stale_fields``. Without ``samples`` they are left
-    out, which takes less than half of the time. Raises ProfileMissing, ProfileDamaged, ProfileTooNew, ProfileTooOld, or
-    ProfileError if the file cannot be read.
+    profiles come before shipped ones. Staleness is not checked: see ``stale_fields``. Raises ProfileMissing,
+    ProfileDamaged, ProfileTooNew, ProfileTooOld, or ProfileError if the file cannot be read.
     """
     path, label = locate(source)
     try:
@@ -125,7 +124,7 @@ def load(source: str | os.PathLike[str] | None = None, *, samples: bool = True) 
             f"{path} is larger than {MAX_BYTES >> 20} MB, so it is not a profile placer wrote; "
             "write a new one with: placer calibrate"
         )
-    return replace(decode(data, str(path), samples=samples), name=label)
+    return replace(decode(data, str(path)), name=label)
 
 
 def _unpacked(data: bytes, path: Path) -> bytes:
@@ -145,7 +144,7 @@ def _unpacked(data: bytes, path: Path) -> bytes:
 
 
 def load_cached(source: Profile | str | os.PathLike[str] | None) -> Profile:
-    """A profile without its samples, read only when its file changed since the last time. Raises ProfileError."""
+    """A profile, read only when its file changed since the last time. Raises ProfileError."""
     if isinstance(source, Profile):
         return source
     check_source(source)
@@ -153,11 +152,11 @@ def load_cached(source: Profile | str | os.PathLike[str] | None) -> Profile:
     try:
         status = os.stat(path)  # noqa: PTH116 - on every repeated call, and a Path costs five times as much
     except (OSError, ValueError):
-        return load(source, samples=False)  # nothing there: the loader knows what to say
+        return load(source)  # nothing there: the loader knows what to say
     stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
     cached = _loaded.get(path)
     if cached is None or cached[0] != stamp:
-        cached = _loaded[path] = (stamp, load(source, samples=False))
+        cached = _loaded[path] = (stamp, load(source))
     return cached[1]
 
 

@@ -180,7 +180,7 @@ def test_an_interrupt_loses_nothing_and_the_next_run_goes_on(
     torch.set_num_threads(1)
     assert [step.name for step in Journal(journal, machine.fingerprint()).observations] == interrupted.finished
     assert len(interrupted.finished) == 9
-    assert first.samples
+    assert first.fits
     assert not first.complete
     assert any("interrupted" in note for note in interrupted.notes)
     monkeypatch.setattr(probing, "OVERTIME", math.inf)

@@ -33,7 +33,7 @@ def test_show_is_short_and_all_is_not(run: Run, calibrated: Profile) -> None:
 def test_export_and_import(run: Run, calibrated: Profile, tmp_path: Path) -> None:
     file = tmp_path / "lab server.json"
     run("profile", "export", str(file))
-    assert profile.load(file).samples == calibrated.samples
+    assert profile.load(file).fits == calibrated.fits
     assert "--force" in run("profile", "export", str(file), code=1).stderr
     run("profile", "export", str(file), "--force")
     notes = tmp_path / "notes.txt"

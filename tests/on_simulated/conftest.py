@@ -7,7 +7,7 @@ import os
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,9 @@ from simulated.spec import SPEC
 
 from placer.calibration import plan
 from placer.calibration.measuring import bench, recording
+from placer.calibration.measuring.journal import Journal, StepObservation
 from placer.calibration.runner import calibrate
+from placer.pricing import op_label
 from placer.profile.profile import Device, Profile
 
 collect_ignore_glob = [] if os.environ.get(FLAG) else ["test_*.py"]
@@ -68,28 +70,49 @@ def recorder_shows_sim(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.profiler, "supported_activities", profiler.supported_activities)
 
 
+@dataclass(frozen=True)
+class Calibrated:
+    """What ``placer calibrate --device sim`` finds on a virtual clock, the same every time; and what it measured."""
+
+    profile: Profile
+    steps: list[StepObservation]
+
+
 @pytest.fixture(scope="session")
-def calibrated_sim(tmp_path_factory: pytest.TempPathFactory) -> Profile:
-    """What ``placer calibrate --device sim`` finds, on a virtual clock: the same numbers every time."""
+def calibration_of_sim(tmp_path_factory: pytest.TempPathFactory) -> Calibrated:
     path = tmp_path_factory.mktemp("calibrated") / "profile.json"
     torch.manual_seed(0)
     few = {name: (plan.PROPOSERS[name][0], weight) for name, weight in FAMILIES.items()}
     with DEVICE.on(VirtualClock()) as clock, pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "PROPOSERS", few)
         DEVICE.forget_context()
-        return calibrate(budget=BUDGET, devices=("sim",), path=path, progress=False, clock=clock)
+        steps: list[StepObservation] = []
+        close = Journal.close
+
+        def keep(journal: Journal) -> None:
+            steps.extend(journal.observations)
+            close(journal)
+
+        patch.setattr(Journal, "close", keep)
+        found = calibrate(budget=BUDGET, devices=("sim",), path=path, progress=False, clock=clock)
+    return Calibrated(found, steps)
+
+
+@pytest.fixture(scope="session")
+def calibrated_sim(calibration_of_sim: Calibrated) -> Profile:
+    return calibration_of_sim.profile
 
 
 @pytest.fixture
-def with_its_host(calibrated_sim: Profile) -> Profile:
+def with_its_host(calibration_of_sim: Calibrated) -> Profile:
     """The same, its host's costs as they are here: it runs no Python, which no real host is like."""
-    (fit,) = calibrated_sim.fits
+    (fit,) = calibration_of_sim.profile.fits
     seen: dict[str, list[float]] = {}
-    for sample in calibrated_sim.samples:
-        seen.setdefault(f"host/{sample.op}", []).append(sample.host_seconds)
+    for op in (op for step in calibration_of_sim.steps for op in step.ops if op.seconds):
+        seen.setdefault(f"host/{op_label(op.work())}", []).append(op.host_seconds)
     issue = {name: statistics.median(seconds) for name, seconds in seen.items()}
     framework = {"host": SPEC.issue, "host/view": SPEC.view, **issue}
-    return replace(calibrated_sim, fits=(replace(fit, framework=framework),))
+    return replace(calibration_of_sim.profile, fits=(replace(fit, framework=framework),))
 
 
 @pytest.fixture

@@ -25,7 +25,6 @@ def faster_on(fast: str) -> Profile:
         schema=SCHEMA,
         created="2026-01-02T03:04:05+00:00",
         fingerprint=machine.fingerprint(),
-        samples=(),
         fits=fits,
         noise={},
         warnings=(),

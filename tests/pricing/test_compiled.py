@@ -17,7 +17,7 @@ from placer.workload import make_workload
 
 @pytest.fixture(scope="module")
 def cpu() -> Profile:
-    return load("amd-epyc-avx512-2-core", samples=False)
+    return load("amd-epyc-avx512-2-core")
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ GROWING: dict[str, Sequence[Work]] = {
 def test_prices_are_positive_and_grow_with_what_an_op_does(name: str) -> None:
     """On every machine whose profile is shipped, but for a fifth: what is learnt of small ops is not monotonic."""
     for profile in shipped():
-        for fit in load(profile, samples=False).fits:
+        for fit in load(profile).fits:
             seconds = prices(fit, *GROWING[name])
             assert all(1e-8 < each < 1e3 for each in seconds), (profile, fit.threads)
             assert all(more > 0.8 * less for less, more in pairwise(seconds)), (profile, fit.threads, seconds)

@@ -35,7 +35,7 @@ WHY = "this machine is not calibrated; run: placer calibrate"
 
 @pytest.fixture(scope="module")
 def intel() -> Profile:
-    return profile.load("intel-xeon-avx512-2-core", samples=False)
+    return profile.load("intel-xeon-avx512-2-core")
 
 
 def step(*sizes: int, rows: int) -> Trace:

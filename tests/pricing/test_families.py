@@ -63,7 +63,7 @@ def test_an_op_of_a_layer_has_its_flops_and_features_that_tell_all_that_it_is_pr
     assert again.features == found.features
     assert op_label(again) == op_label(found)
     assert rows_of(again) == rows_of(found)
-    for fit in load("amd-epyc-2-core", samples=False).fits:
+    for fit in load("amd-epyc-2-core").fits:
         assert CostModel(fit).price_works([again]) == CostModel(fit).price_works([found])
 
 

@@ -16,7 +16,7 @@ from placer.profile.profile import Device
 from placer.tracing import trace
 from placer.workload import Workload
 
-CORE = load("intel-xeon-avx512-2-core", samples=False).fit("cpu", 1)
+CORE = load("intel-xeon-avx512-2-core").fit("cpu", 1)
 REGION = 7e-6
 
 

@@ -45,7 +45,7 @@ def test_the_file_has_a_sane_network_of_every_family_but_those_without_samples()
 def test_machines_and_kinds_of_cpu_have_numbers_of_these_networks() -> None:
     assert cpu_edition() > 0
     for name in shipped():
-        fits = load(name, samples=False).fits
+        fits = load(name).fits
         assert set().union(*(fit.families for fit in fits)) == set(NETWORKS), name
         assert all(map(is_current, fits)), name
     kinds = cpu_document()["classes"]

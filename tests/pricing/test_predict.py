@@ -242,7 +242,7 @@ GOLDEN: dict[str, tuple[float, float, float]] = {
 def test_a_step_that_is_described_by_hand_costs_what_it_always_did(name: str) -> None:
     """Whoever changes a formula, a profile or the published numbers changes these too, and says so."""
     assert set(profiles.shipped()) < set(GOLDEN)
-    profile = profiles.load(name, samples=False) if name in profiles.shipped() else gpu_profile(name)
+    profile = profiles.load(name) if name in profiles.shipped() else gpu_profile(name)
     (device,) = profile.devices()
     found = predict(golden(), profile, devices=(device,), threads=2)[device]
     assert (found.low, found.step_seconds, found.high) == pytest.approx(GOLDEN[name], rel=1e-6)

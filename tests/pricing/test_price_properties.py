@@ -31,9 +31,7 @@ RECORD = Path(__file__).resolve().parents[2] / "calibration" / "records" / "cpu-
 
 def real_profiles(shipped: Sequence[str] = ()) -> dict[str, Profile]:
     """Profiles of real machines: the committed record's, and those that come with placer, or these of them."""
-    return {"record": profiles.load(RECORD, samples=False)} | {
-        name: profiles.load(name, samples=False) for name in shipped or profiles.shipped()
-    }
+    return {"record": profiles.load(RECORD)} | {name: profiles.load(name) for name in shipped or profiles.shipped()}
 
 
 @pytest.fixture(scope="module")

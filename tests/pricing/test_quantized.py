@@ -47,7 +47,7 @@ def step_of(model: nn.Module, batch: tuple[int, ...]) -> Any:
 
 
 def price(model: nn.Module, batch: tuple[int, ...]) -> Prediction:
-    known = profiles.load("intel-xeon-avx512-2-core", samples=False)
+    known = profiles.load("intel-xeon-avx512-2-core")
     return predict(step_of(model, batch), known, devices=["cpu"], threads=1)["cpu"]
 
 

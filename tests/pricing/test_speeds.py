@@ -32,7 +32,7 @@ QUIET = CpuSpeeds(1e-6, 2e11, 3e10, 1e11, 2e10, region_seconds=2e-6)
 
 @pytest.fixture(scope="module")
 def intel() -> Profile:
-    return profile.load("intel-xeon-avx512-2-core", samples=False)
+    return profile.load("intel-xeon-avx512-2-core")
 
 
 REAL_READ_APART = speeds.read_apart

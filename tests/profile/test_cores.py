@@ -13,7 +13,7 @@ from placer.errors import ProfileDamaged
 from placer.profile import Cores, Device, Profile, load
 from placer.profile.schema import decode, encode
 
-CORE = load("intel-xeon-avx512-2-core", samples=False).fit("cpu", 1)
+CORE = load("intel-xeon-avx512-2-core").fit("cpu", 1)
 
 
 def of(threads: int, pace: float = 1.0) -> Device:
@@ -26,7 +26,7 @@ def of(threads: int, pace: float = 1.0) -> Device:
 
 
 def profile(*fits: Device) -> Profile:
-    shipped = load("intel-xeon-avx512-2-core", samples=False)
+    shipped = load("intel-xeon-avx512-2-core")
     return replace(shipped, fits=(CORE, *fits), fingerprint={**shipped.fingerprint, "threads": 16})
 
 

@@ -18,7 +18,7 @@ from placer import machine
 from placer import profile as profiles
 from placer.errors import ProfileDamaged, ProfileError, ProfileMissing, ProfileTooNew, ProfileTooOld
 from placer.profile import store
-from placer.profile.profile import Device, FamilyFit, Profile, Sample
+from placer.profile.profile import Device, FamilyFit, Profile
 from placer.profile.schema import MOST_OFFSET, decode, encode
 
 
@@ -30,12 +30,6 @@ def make_profile(**changes: Any) -> Profile:
         measured=3,
     )
     of_gpu = FamilyFit(numbers=(), offsets={"aten::mm": 0.05}, sigma=0.1, measured=1)
-    samples = (
-        Sample("cpu", 2, "matmul", "aten::mm", (32.0, 84.0), 1.25e-5, 0.0, 0.02, 11),
-        Sample("cpu", 2, "matmul", "aten::addmm", (64.0, 84.0), 2.5e-5, 0.0, 0.03, 7),
-        Sample("cuda", 2, "matmul", "aten::mm", (32.0, 84.0), 4e-6, 3e-6, 0.01, 20),
-        Sample("cuda", 2, "matmul", "aten::mm", (), 4e-6, 3e-6, 0.01, 20),
-    )
     fits = (
         Device(
             "cpu",
@@ -55,7 +49,6 @@ def make_profile(**changes: Any) -> Profile:
             schema=profiles.SCHEMA,
             created="2026-01-02T03:04:05+00:00",
             fingerprint={"cpu": "Test CPU", "threads": 4, "accelerators": [{"device": "cuda", "name": "Test GPU"}]},
-            samples=samples,
             fits=fits,
             noise={"median_spread": 0.02},
             warnings=("a busy machine",),
@@ -87,14 +80,6 @@ def test_a_saved_profile_loads_equal(placer_home: Path) -> None:
     loaded = profiles.load()
     assert replace(loaded, name="") == profile
     assert loaded.name == str(path)
-
-
-def test_measured_values_keep_six_digits_and_a_second_trip_changes_nothing() -> None:
-    odd = Sample("cpu", 2, "copy", "aten::copy_", (123456789.0, 1 / 3), 1.23456789e-5, 0.0, 0.0, 3)
-    once = decode(encode(make_profile(samples=(odd,))), "p")
-    assert once.samples[0].features == (123457000.0, 0.333333)
-    assert once.samples[0].seconds == 1.23457e-05
-    assert decode(encode(once), "p") == once
 
 
 learnt = st.floats(-MOST_OFFSET, MOST_OFFSET)
@@ -189,11 +174,10 @@ def test_a_name_is_not_a_path(name: str) -> None:
 # --- damage ---------------------------------------------------------------------------------------
 
 
-def test_without_samples_everything_else_is_there() -> None:
-    profile = make_profile(warnings=(',"samples":[', '"samples"'))
-    assert decode(encode(profile), "p", samples=False) == replace(profile, samples=())
-    other = json.dumps(json.loads(encode(profile)), indent=1, sort_keys=True).encode()  # another layout
-    assert decode(other, "p", samples=False) == replace(profile, samples=())
+def test_measured_ops_that_earlier_versions_kept_are_passed_over() -> None:
+    row = {"device": "cpu", "threads": 2, "family": "matmul", "ops": ["aten::mm"], "rows": [[0, 1e-5, 0, 0.02, 11, 32]]}
+    other = json.dumps({**document(), "samples": [row]}, indent=1, sort_keys=True).encode()  # another layout
+    assert decode(other, "p") == make_profile()
 
 
 @pytest.mark.parametrize(
@@ -244,10 +228,6 @@ WRONG: list[tuple[tuple[Any, ...], Any]] = [
     ((*FAMILY, "measured"), -1), ((*FAMILY, "measured"), 1.5), (("fits", 0, "reference"), None),
     (("fits", 0, "edition"), -1), (("fits", 0, "edition"), 0.5), (("fits", 0, "edition"), None),
     (("fits", 2, "gpu"), 4),
-    (("samples",), {}), (("samples", 0, "device"), 1), (("samples", 0, "threads"), -2), (("samples", 0, "ops"), ["a"]),
-    (("samples", 0, "rows"), [[]]), (("samples", 0, "rows"), [[0, 1, 0, 0]]), (("samples", 0, "rows", 0, 1), -1.0),
-    (("samples", 0, "rows", 0, 4), 0), (("samples", 0, "rows", 0, 4), 1.5), (("samples", 0, "rows", 0, 4), 1e200),
-    (("samples", 0, "rows", 1), [0, 1, 0, 0, 1]), (("samples", 0, "rows", 0), {"0": 1}),
     (("unusable",), {"CUDA": "why"}), (("unusable",), {"cuda": 3}), (("unusable",), {"cuda": "a\nb"}),
     (("unusable",), ["cuda"]),
 ]  # fmt: skip
@@ -269,7 +249,7 @@ def test_a_wrong_value_is_named(place: tuple[Any, ...], value: Any) -> None:
         decode(json.dumps(broken).replace("Infinity", "1e999").encode(), "p")
 
 
-@pytest.mark.parametrize("place", [(), ("fits", 0), FAMILY, ("samples", 0)], ids=shown)
+@pytest.mark.parametrize("place", [(), ("fits", 0), FAMILY], ids=shown)
 def test_missing_and_unknown_keys_are_named(place: tuple[Any, ...]) -> None:
     broken: Any = document()
     target = broken
@@ -305,7 +285,6 @@ def test_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         {"warnings": ("two\nlines",)},
         {"noise": {"a": -1.0}},
         {"fingerprint": {"x": "\ud800"}},
-        {"samples": (Sample("cpu", 2, "f", "a", (1.0,), float("nan"), 0.0, 0.0, 1),)},
         {"fits": (Device("cpu", 1, {}, {"view": FamilyFit((), {"aten::t": 2.0 * MOST_OFFSET}, 0.1, 1)}, {}, {}),)},
         {"fits": (Device("cpu", 1, {}, {"view": FamilyFit((float("nan"),), {}, 0.1, 1)}, {}, {}),)},
     ],
@@ -418,7 +397,7 @@ def test_devices_that_cannot_be_used_are_kept_with_the_reason(tmp_path: Path) ->
     profile = make_profile(unusable={"cuda": "RuntimeError: no kernel image is available"})
     path = profiles.save(profile, tmp_path / "p.json")
     assert profiles.load(path).unusable == profile.unusable
-    assert profiles.load(path, samples=False).unusable == profile.unusable
+    assert profiles.load(path).unusable == profile.unusable
     plain = profiles.save(make_profile(), tmp_path / "plain.json")
     assert b"unusable" not in plain.read_bytes()  # earlier versions of placer read it
     assert profiles.load(plain).unusable == {}

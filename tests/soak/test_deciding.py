@@ -35,7 +35,7 @@ Note = Callable[[str, str], None]
 
 @pytest.fixture
 def measured() -> Profile:
-    return profiles.load(RECORD, samples=False)
+    return profiles.load(RECORD)
 
 
 def live_tensors() -> int:

@@ -27,7 +27,7 @@ FAMILIES = ("matmul", "elementwise")
 @cache
 def device(name: str = MADE_UP) -> Device:
     """The made-up device, or one of other numbers, as if it had been measured at length."""
-    known = profile.load(name, samples=False).fit("cpu", 2)
+    known = profile.load(name).fit("cpu", 2)
     families = {family: known.families[family] for family in FAMILIES}
     interval = {"base": 0.1, "ops": 0.5, "held_out": 0.2}
     return replace(known, rates=RATES, families=families, framework=FRAMEWORK, interval=interval)

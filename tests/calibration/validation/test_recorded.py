@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from placer import profile as profiles
-from placer.calibration.build import KEPT_SAMPLES
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.validation import recorded
 from placer.errors import CalibrationError, ProfileDamaged
-from placer.pricing import FAMILIES, CostModel
+from placer.pricing import CostModel
 from placer.profile import Profile
-from placer.profile.schema import decode, encode
+from placer.profile.schema import encode
 
 RECORDS = Path(__file__).parents[3] / "calibration" / "records"
 JOURNAL = RECORDS / "nvidia-h200-16-core-second" / "calibration.journal.xz"
