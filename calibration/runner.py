@@ -19,7 +19,7 @@ from placer.calibration.measuring.faults import (
     locked,
     release,
 )
-from placer.calibration.measuring.journal import Journal
+from placer.calibration.measuring.journal import Journal, journal_file
 from placer.calibration.measuring.recording import KernelRecorder
 from placer.calibration.measuring.timing import Clock
 from placer.calibration.probing import RATES_SHARE, Target, measure, one_of_each, shared_out, start, targets
@@ -71,10 +71,7 @@ def calibrate(
         return existing
     check_writable(target_path)
     with locked(target_path):
-        journal = Journal(profile.working_file(target_path, ".journal"), fingerprint)
-        if journal.put_aside is not None:
-            what = "an interrupted calibration with other settings, or of another version of placer,"
-            shown.note(f"{what} is kept in {journal.put_aside}")
+        journal = Journal(journal_file(target_path, fingerprint), fingerprint)
         interrupted = False
         with shown.showing():
             shown.begin(budget)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from placer.pricing import Z90
+from placer.pricing.framework import KERNELS
 from placer.profile import Device, Profile
-from placer.units import format_bytes, format_seconds, three_digits
+from placer.units import format_seconds, three_digits
 
 _WIDTH, _INDENT = 80, 17
 _NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -95,42 +96,27 @@ def _certainty(fit: Device) -> str:
 
 
 def _details(fit: Device) -> Iterator[Row]:
-    rates = fit.rates
-    if "launch_seconds" in rates:
-        yield "empty kernel", format_seconds(rates["dispatch_seconds"])
-    tensors = [
-        f"{format_seconds(rates[name])} {direction} {memory}"
-        for direction in ("h2d", "d2h")
-        for memory in ("pageable", "pinned")
-        if (name := f"copy/{direction}/{memory}/seconds_per_tensor") in rates
-    ]
-    if tensors:
-        yield "tensor copy", ", ".join(tensors)
-    if "context_seconds" in rates:
-        first = rates.get("first_call_seconds", 0.0)
-        yield "first use", f"{format_seconds(rates['context_seconds'])} in all, {format_seconds(first)} for each new op"
-    if "memory_bytes" in rates:
-        yield "memory size", format_bytes(rates["memory_bytes"])
+    """Every number by its name, in seconds, bytes and FLOPs."""
     if fit.cores is not None:
         region, thread = map(format_seconds, (fit.cores.region_seconds, fit.cores.thread_seconds))
         made = f"{thread} for a thread that is made anew"
         yield "many cores", f"{region} to start a loop, {made}, pace {fit.cores.pace:.2f}"
-        return
-    taken = sum(family.measured for family in fit.families.values())
-    built_on = f", built on what {fit.reference} knows" if fit.reference else ""
-    yield "cost model", f"{len(fit.families)} op families adapted by {taken:,} samples{built_on}"
-    if fit.families:
-        yield "samples", ", ".join(f"{name} {family.measured:,}" for name, family in fit.families.items())
-    own = {name: value for name, value in fit.framework.items() if value > 0}
-    for title, is_host in (("framework", False), ("issue by host", True)):
-        # An accelerator's ``host*`` costs are those of issuing one op, by op and family.
-        costs = {name: value for name, value in own.items() if name.startswith("host") == is_host}
-        for number, (name, value) in enumerate(costs.items()):
-            what = name.removeprefix("host/").replace("_", " ")
-            yield "" if number else title, f"{format_seconds(value):>7} per {what}"
-    if {"base", "ops"} <= set(fit.interval):
-        base, ops = (f"{fit.interval[name]:.3g}" for name in ("base", "ops"))
-        yield "interval", f"sigma of log(seconds): {base} of any step, {ops} times that of its ops"
+    else:
+        built_on = f", built on what {fit.reference} knows" if fit.reference else ""
+        taken = sum(family.measured for family in fit.families.values())
+        yield "cost model", f"{len(fit.families)} op families adapted by {taken:,} samples{built_on}"
+        yield from _column("samples", [f"{family.measured:>7,} of {name}" for name, family in fit.families.items()])
+    yield from _column("rates", [f"{value:<9.4g} {name}" for name, value in fit.rates.items()])
+    costs = {name: value for name, value in fit.framework.items() if value > 0 and not name.startswith(KERNELS)}
+    yield from _column(
+        "framework", [f"{format_seconds(value):>7} per {name.replace('_', ' ')}" for name, value in costs.items()]
+    )
+    yield from _column("interval", [f"{value:<9.3g} {name}" for name, value in fit.interval.items()])
+
+
+def _column(title: str, texts: Iterable[str]) -> Iterator[Row]:
+    for number, text in enumerate(texts):
+        yield "" if number else title, text
 
 
 def _notes(profile: Profile, everything: bool) -> Iterator[str]:

@@ -163,13 +163,6 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
     "rms": nn.RMSNorm,
     "group": _group_norm,
 }
-#: Share of layers that take one part of the batch after the other.
-IN_PARTS = 0.2
-
-
-def _norm_in_parts(kind: str, channels: int, parts: int) -> nn.Module:
-    layer = NORMS[kind](channels)
-    return InParts(layer, parts) if parts > 1 else layer
 
 
 def draw_normalization(random: Random, limit: Limit) -> Branch:
@@ -180,10 +173,8 @@ def draw_normalization(random: Random, limit: Limit) -> Branch:
     if kind in ("batch2d", "group"):
         side = log_int(random, 2, 64)
         shape = (max(numel // (channels * side * side), 2), channels, side, side)
-    # A part of one row has no variance; few rows make few parts.
-    parts = min(log_int(random, 2, 64) if random.random() < IN_PARTS else 1, shape[0] // 2)
-    size, name = math.prod(shape), f"{kind} {shape} in {parts} parts"
-    return Branch(name, partial(_norm_in_parts, kind, channels, parts), shape, 8.0 * size, 12.0 * size)
+    size = math.prod(shape)
+    return Branch(f"{kind} {shape}", partial(NORMS[kind], channels), shape, 8.0 * size, 12.0 * size)
 
 
 #: Share of the maxima that are taken of what has passed a rectifier, as in most networks: a maximum is found by

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from random import Random
 from typing import Any, ClassVar
 
@@ -32,6 +33,8 @@ from placer.calibration.benchmarks.kinds import (
     transformer,
 )
 from placer.calibration.benchmarks.probe import Limit, Probe, log_uniform
+
+Kind = Callable[[Random], tuple[Layers, Tensor]]
 
 #: All kinds, as often as they are drawn. A network's name begins with that of its kind.
 KINDS = (mlp, mlp, single, small, small, cnn, cnn, transformer, transformer, recurrent, graph, pieces, solver)
@@ -64,14 +67,18 @@ def propose(random: Random, limit: Limit) -> Probe:
         family="network",
         name=f"{kind.__name__} {seed:x} {loss}".rstrip(),
         build=build,
-        example=lambda: (kind(Random(seed))[1],),
+        example=partial(_input, kind, seed),
         mode="train" if train else "infer",
         optimizer=random.choice(OPTIMIZERS) if train else None,
         loss=loss_named(loss),
     )
 
 
-def _fitting(random: Random, kind: Callable[[Random], tuple[Layers, Tensor]], allowed: Limit) -> int:
+def _input(kind: Kind, seed: int) -> tuple[Tensor]:
+    return (kind(Random(seed))[1],)
+
+
+def _fitting(random: Random, kind: Kind, allowed: Limit) -> int:
     """The seed of the largest of ``FITTING`` networks of this kind that are allowed; of the smallest where none is."""
     taken: dict[int, float] = {}
     fit: list[int] = []

@@ -1,7 +1,7 @@
 """What calibration has measured so far: one line of JSON per probe, so that an interrupt loses nothing.
 
 The first line holds the format and the machine's fingerprint. A journal of another machine, of other settings or of
-another format is not resumed but put aside.
+another format lies in another file (``journal_file``), and is not resumed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from msgspec import Meta
 from placer.errors import CalibrationError
 from placer.pricing import FAMILIES, Work, feature_names, work_of_features
 from placer.pricing.ops import Effort
+from placer.profile import working_file
 
 HUNG = "it did not come back"
 TOO_LARGE = "it did not fit in memory"
@@ -150,11 +151,22 @@ class _Line:
     step: StepObservation | None = None
 
 
+def _head_of(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    """The first line of a machine's journal, as it is read back."""
+    return {"version": _VERSION, "fingerprint": json.loads(json.dumps(fingerprint))}
+
+
+def journal_file(target: Path, fingerprint: Mapping[str, Any]) -> Path:
+    """Where what is measured for the profile ``target`` is kept: of other settings, or another format, elsewhere."""
+    head = json.dumps(_head_of(fingerprint), sort_keys=True)
+    return working_file(target, f"-{zlib.crc32(head.encode()):08x}.journal")
+
+
 class Journal:
     """Observations, failures and rates in a file that is only appended to.
 
-    Damaged lines (a crash mid-write) are dropped, the rest is kept. A file that is no journal is started anew. Another
-    head's journal is put aside first. With ``existing`` the journal has to be there: nothing is moved or started.
+    Damaged lines (a crash mid-write) are dropped, the rest is kept. A file that is no journal is started anew; with
+    ``existing`` nothing is.
 
     Raises CalibrationError where an existing journal is not this head's, where the file cannot be written, and where it
     is a symbolic link.
@@ -162,8 +174,6 @@ class Journal:
 
     #: What was being measured when the file ended.
     _running: Failure | None = None
-    #: Where the journal of another head is now that stood here.
-    put_aside: Path | None = None
 
     def __init__(self, path: Path, fingerprint: Mapping[str, Any], *, existing: bool = False) -> None:
         self.path = path
@@ -175,35 +185,17 @@ class Journal:
         self.broken: dict[str, str] = {}
         #: What the ops of an accelerator were timed by.
         self.timers: dict[tuple[str, int], str] = {}
-        head = {"version": _VERSION, "fingerprint": json.loads(json.dumps(fingerprint))}
+        head = _head_of(fingerprint)
         if path.is_symlink():
             raise CalibrationError(f"{path} is a symbolic link, which is refused: remove it")
         found = self._head()
-        if found != head and not existing:
-            self._exchange(found, head)
-            found = self._head()
         if found == head and self._read():
             if self._running is not None:
                 self.add_failure(self._running)
             return
-        if existing:
+        if existing or found not in (None, head):
             raise CalibrationError(self._refusal(found))
         self._write(json.dumps(head) + "\n", mode="w")
-
-    def _exchange(self, found: Mapping[str, Any] | None, head: Mapping[str, Any]) -> None:
-        """Put the journal with the head ``found`` aside, and take back the one of ``head`` if it was put aside."""
-        with suppress(OSError):  # what cannot be moved cannot be written either, which is reported then
-            if found is not None:
-                self.put_aside = self._aside(found)
-                self.path.replace(self.put_aside)
-            own = self._aside(head)
-            if own.is_file() and not own.is_symlink():
-                own.replace(self.path)
-
-    def _aside(self, head: Mapping[str, Any]) -> Path:
-        """Where the journal with this head is kept while others are written."""
-        digest = zlib.crc32(json.dumps(head, sort_keys=True).encode())
-        return self.path.with_stem(f"{self.path.stem}-{digest:08x}")
 
     def _head(self) -> dict[str, Any] | None:
         """The first line of the file; None where there is no file, or it is no journal."""

@@ -6,9 +6,7 @@ import math
 
 from priced import elementwise
 
-from placer.calibration import plan
 from placer.calibration.benchmarks import PROPOSERS
-from placer.calibration.benchmarks.probe import Accelerator, Limit
 from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.calibration.plan import Planner
 
@@ -40,11 +38,3 @@ def test_time_goes_where_it_teaches_most_and_not_to_what_fails() -> None:
     assert usual["network"] > usual["pooling"] >= 2
     assert drawn(100, (math.exp(-3), math.exp(3)))["elementwise"] > usual["elementwise"]
     assert drawn(100, failing="recurrent")["recurrent"] < 25
-
-
-def test_an_accelerators_probes_have_room_in_its_memory() -> None:
-    fast = {"dispatch_seconds": 2e-6, "flops/float32": 5e13, "flops/float16": 4e14, "bytes_per_second": 3e12}
-    planner = Planner(fast, seed=0, longest_step=0.02, rarely=0.06, memory=8e9)
-    accelerator = Accelerator({"float16": 1 / 8}, int(8e9 / plan.BYTES_PER_ELEMENT))
-    assert planner.limit == Limit(0.3 * 0.02 * 5e13, 2e9, plan.MOST_OF_BRANCH, accelerator)
-    assert Planner(fast, seed=0, longest_step=0.02).limit.branch == math.inf  # a CPU's memory is large beside a step's

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, cast
 
 import pytest
 
@@ -42,19 +41,3 @@ def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert shown.out == ""
     assert "cuda: \ufffd[2J\ufffdfake" in shown.err
     assert "fitting the cost model" in shown.err
-
-
-def test_the_time_left_is_that_of_the_whole_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    bar = cast(Any, Progress.on_terminal())
-    with bar.showing():
-        bar.begin(600.0)
-        (task,) = bar._bar.tasks
-        for report, left in (
-            (lambda: bar.start("first", 200.0), "10 min left"),
-            (lambda: bar.update(990.0, "matmul"), "7 min left"),  # a stage that takes longer does not eat into the next
-            (lambda: bar.start("second", 380.0, done=320.0), "80 s left"),
-            (lambda: bar.finish("fit", 12.0), "12 s left"),  # an interrupt leaves only the fit
-        ):
-            report()
-            assert task.fields["left"] == left

@@ -15,10 +15,7 @@ from placer import machine, profile
 from placer.calibration import probing, runner
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.bench import Bench
-from placer.calibration.measuring.faults import BrokenDeviceError
-from placer.calibration.measuring.journal import Journal, StepObservation
-from placer.calibration.measuring.recording import KernelRecorder
-from placer.calibration.probing import Target, one_of_each, targets
+from placer.calibration.measuring.journal import Journal, StepObservation, journal_file
 from placer.calibration.progress import Progress
 from placer.calibration.runner import calibrate
 
@@ -26,48 +23,6 @@ from placer.calibration.runner import calibrate
 CLOCK = time.process_time
 #: Seconds that no machine needs for a dozen probes: an interrupt comes long before.
 TIME_ENOUGH = 1e6
-
-
-@pytest.mark.parametrize(
-    "error", [RuntimeError("no kernel image"), TypeError("float64"), BrokenDeviceError("RuntimeError: illegal access")]
-)
-def test_an_accelerators_error_ends_its_own_target_only(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The others share the time that it leaves."""
-    measured: list[tuple[str, float]] = []
-
-    def start(target: Target, *_: object) -> KernelRecorder:
-        if target.device == "cuda":
-            raise error
-        return KernelRecorder(sees=True)
-
-    def measure(target: Target, seconds: float, *_: object, recorder: KernelRecorder | None, **__: object) -> None:
-        measured.append((target.device, seconds))
-        if target.device == "cuda:1":
-            raise error
-
-    monkeypatch.setattr(runner, "start", start)
-    monkeypatch.setattr(runner, "measure", measure)
-    monkeypatch.setattr(runner, "release", lambda device: None)
-    journal = Journal(tmp_path / "p.journal", {})
-    journal.add_broken("cuda:2", "it was busy in the last run")
-    wanted = targets(("cpu", "cuda", "cuda:1", "cuda:2"), quick=True)
-    runner.measure_all(wanted, 9.0, journal, Progress(), CLOCK)
-    assert measured == [("cpu", 3.0), ("cuda:1", 3.0), ("cuda:2", 3.0)]
-    assert set(journal.broken) == {"cuda", "cuda:1"}
-    assert journal.broken["cuda"].endswith(str(error))
-
-
-def test_one_accelerator_of_each_kind_is_measured() -> None:
-    def listed(*kinds: tuple[str, int]) -> list[dict[str, object]]:
-        names = ("cuda", *(f"cuda:{n}" for n in range(1, len(kinds))))
-        return [{"device": d, "name": n, "memory_bytes": m} for d, (n, m) in zip(names, kinds, strict=True)]
-
-    mixed = listed(("H100", 80), ("L4", 24), ("H100", 80), ("H100", 40), ("L4", 24))
-    devices = ("cpu", "cuda", "cuda:1", "cuda:2", "cuda:3", "cuda:4")
-    assert one_of_each(devices, mixed) == ("cpu", "cuda", "cuda:1", "cuda:3")
-    assert one_of_each(("cuda:2", "cuda:4"), mixed) == ("cuda:2", "cuda:4")
 
 
 class Notes(Progress):
@@ -82,7 +37,7 @@ class Notes(Progress):
 
 def with_rates(path: Path, known: profile.Profile) -> None:
     """The rates are there from another run: a calibration at ``path`` goes on with the probes."""
-    journal = Journal(profile.working_file(path, ".journal"), machine.fingerprint())
+    journal = Journal(journal_file(path, machine.fingerprint()), machine.fingerprint())
     for fit in known.fits:
         journal.add_rates(fit.device, fit.threads, fit.rates, 0.0)
 
@@ -176,7 +131,7 @@ def test_an_interrupt_loses_nothing_and_the_next_run_goes_on(
     interrupted: Interrupted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PLACER_HOME", str(interrupted.home))
-    first, journal = interrupted.profile, profile.working_file(interrupted.path, ".journal")
+    first, journal = interrupted.profile, journal_file(interrupted.path, machine.fingerprint())
     torch.set_num_threads(1)
     assert [step.name for step in Journal(journal, machine.fingerprint()).observations] == interrupted.finished
     assert len(interrupted.finished) == 9

@@ -48,18 +48,6 @@ def test_the_data_sheet_is_short(profile: Profile) -> None:
     assert render(profile) == SHORT
 
 
-def test_everything_has_all_threads_all_costs_and_the_noise(profile: Profile) -> None:
-    noisy = replace(profile, noise={"median_spread": 0.034, "p90_spread": 0.21})
-    lines = render(noisy, everything=True).splitlines()
-    assert lines[0] == "calibrated in 10 s"
-    assert {"cpu, 1 thread", "cpu, 2 threads", "cuda, Some GPU"} <= set(lines)
-    assert lines.count("  framework      2.00 µs per step") == 2
-    assert "                 90.0 µs per training step" in lines
-    assert not any("per updated tensor" in line for line in lines)
-    assert "  first use      1.00 s in all, 1.00 ms for each new op" in lines
-    assert "noise: repeated steps spread by 3.4% (median), 21.0% (90th percentile)" in lines
-
-
 @pytest.mark.parametrize("everything", [False, True])
 def test_a_line_fits_a_terminal(profile: Profile, everything: bool) -> None:
     costs = {f"thing_number_{n}": n * 1e-6 for n in range(1, 9)}

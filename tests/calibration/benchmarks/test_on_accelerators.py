@@ -59,11 +59,5 @@ def test_a_device_without_a_dtype_is_not_asked_for_it() -> None:
     apples = Limit(1e10, 1e10, 1e9, Accelerator({"float16": 1.0}))
     for family in ("matmul", "elementwise"):
         names = ", ".join(probe.name for probe in probes(family, apples, 60))
-        assert not [word for word in ("float64", "to64", "widened", "bfloat16") if word in names], family
+        assert not [word for word in ("float64", "double", "bfloat16") if word in names], family
         assert "float16" in names
-
-
-def test_updates_are_fused_at_times_and_of_hundreds_of_tensors() -> None:
-    found = probes("optimizer", H100, 120)
-    assert {str(probe.optimizer) for probe in found if probe.fused} == {"adam", "adamw", "sgd"}
-    assert max(int(probe.name.split(" x ")[0].split()[-1]) for probe in found) > 256

@@ -10,15 +10,14 @@ import pytest
 
 from placer.calibration.benchmarks.fixed import PACE
 from placer.calibration.fitting.accelerator import (
-    LEAST_SHOWING,
     MOMENT,
     PUT_DOWN_TO_MOMENT,
     contradictions,
     fit_accelerator,
 )
-from placer.calibration.measuring.journal import OpObservation, StepObservation
+from placer.calibration.measuring.journal import StepObservation
 from placer.errors import ProfileError
-from placer.pricing import CostModel, device_model, feature_names
+from placer.pricing import CostModel, device_model
 from placer.pricing.framework import framework_seconds, host_framework, host_seconds
 from placer.profile import Device
 
@@ -53,15 +52,6 @@ def test_steps_that_wait_for_the_host_tell_its_pace_but_for_what_is_the_moments(
         assert found[name] == pytest.approx(told * HOST[name], rel=0.05)
 
 
-def test_steps_that_wait_for_the_device_and_few_steps_tell_no_pace() -> None:
-    waiting = [
-        replace(step, ops=tuple(replace(op, seconds=0.9 * step.seconds) for op in step.ops))
-        for step in host_bound(60, 5, 3.0)
-    ]
-    for some in (waiting, host_bound(LEAST_SHOWING - 1, 5, 3.0)):
-        assert fitted(some).framework["host"] == HOST["host"]
-
-
 def test_fixed_networks_tell_the_pace_and_their_rounds_how_it_changes() -> None:
     generated = host_bound(60, 5, 3.0)
     rounds = [step for pace in (1.8, 2.0, 2.5) for step in host_bound(20, 7, pace, family=PACE)]
@@ -72,16 +62,6 @@ def test_fixed_networks_tell_the_pace_and_their_rounds_how_it_changes() -> None:
     assert steady.interval["host"] == pytest.approx(MOMENT, rel=0.01)
     changes = math.hypot(MOMENT, np.std([math.log(1.8), math.log(2.0), math.log(2.5)], ddof=1))
     assert found.interval["host"] == pytest.approx(changes, rel=0.1)
-
-
-@pytest.mark.parametrize("gpu", ["", "Tesla T4"])
-def test_views_take_nothing_whatever_a_recorder_saw_beside_some(gpu: str) -> None:
-    features = (0.0,) * (2 + len(feature_names("view")))
-    seen = OpObservation("view", "aten::view", "float32", features, 2e-6, 5e-6, 0.0, 1)
-    observed = [replace(step, ops=(*step.ops, seen)) for step in host_bound(20, 5, 1.0)]
-    fit = fit_accelerator(observed, DEVICE_RATES, device="made-up", threads=2, gpu=gpu)
-    assert "view" not in fit.families
-    assert CostModel(fit).price_works([seen.work()])[0] == [0.0]
 
 
 def on_t4(factor: float) -> list[StepObservation]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,15 +10,14 @@ import numpy as np
 import pytest
 
 from placer.calibration.fitting.device import fit_device
-from placer.calibration.fitting.interval import ANOTHER_HOUR, UNKNOWN, predict_step, wider
+from placer.calibration.fitting.interval import ANOTHER_HOUR, predict_step, wider
 from placer.calibration.fitting.nearest import Expectation
 from placer.calibration.measuring.journal import StepObservation
 from placer.pricing import Z90, CostModel
-from placer.pricing.networks import cpu_edition
 from placer.pricing.timeline import LONG_STEPS, long_share
 from placer.profile import Device
 
-from .made_up import FAMILIES, FRAMEWORK, RATES, UNLIKE, alike, device, slower, steps, times, unlike
+from .made_up import FAMILIES, RATES, UNLIKE, alike, device, slower, steps, times, unlike
 
 
 def fitted(observed: list[StepObservation], expected: Expectation | None = None, **rates: float) -> Device:
@@ -69,21 +67,6 @@ def test_the_more_is_measured_the_closer_is_what_was_not() -> None:
     assert much < 0.7 * little
 
 
-def test_what_is_stored_is_plain_numbers_and_says_what_it_rests_on() -> None:
-    fit = fitted(steps(160, 0))
-    assert (fit.device, fit.threads, fit.rates) == ("cpu", 2, RATES)
-    assert (fit.reference, fit.edition) == (UNLIKE, cpu_edition())
-    assert fit.framework["python_call"] == pytest.approx(FRAMEWORK["python_call"], rel=0.5)
-    assert min(fit.framework.values()) >= 0.0
-    taken = Counter(op.family for step in steps(160, 0) for op in step.ops)
-    assert {name: family.measured for name, family in fit.families.items()} == taken
-    for name, family in fit.families.items():
-        assert len(family.numbers) == len(device().families[name].numbers)
-        assert set(family.offsets) == {"", *device(UNLIKE).families[name].offsets}
-        assert family.sigma > device(UNLIKE).families[name].sigma
-        assert all(type(value) is float for value in (*family.numbers, *family.offsets.values(), family.sigma))
-
-
 def test_a_family_never_measured_here_is_priced_at_this_machines_pace() -> None:
     both = slower(steps(60, 7), matmul=1.5, elementwise=1.5)
     fit = fitted([s for s in both if all(op.family == "elementwise" for op in s.ops)], Expectation(device()))
@@ -124,12 +107,6 @@ def test_the_interval_of_the_same_class_is_kept_and_moves_with_what_is_seen_here
     assert fitted(blocks, known).interval == pytest.approx(expected, abs=0.01)
 
 
-def test_a_few_steps_of_another_class_tell_no_interval() -> None:
-    fit = fitted(steps(8, 7))
-    assert fit.interval == {**wider(UNKNOWN, ANOTHER_HOUR), "moment": 0.0}
-    assert inside(fit, steps(150, 1)) > 0.9
-
-
 def restless(count: int, seed: int, spread: float) -> list[StepObservation]:
     random = np.random.default_rng(seed)
     return [replace(step, seconds=step.seconds * math.exp(random.normal(0, spread))) for step in steps(count, seed)]
@@ -164,12 +141,6 @@ def test_a_restless_machine_is_known_by_its_middle_and_its_interval_holds(same_c
     quiet, slow = (middle(fit, [times(s, f) for s in steps(60, 3)]) for f in (1.0, SLOWED))
     assert quiet < 0.0 < slow  # what is learnt is neither the best moment nor the worst
     assert fit.interval["moment"] > 0.15
-
-
-def test_a_quiet_machine_has_no_moments() -> None:
-    fit = fitted(steps(240, 0), alike(base=0.05, ops=1.0))
-    assert fit.interval["moment"] < 0.02
-    assert LONG_STEPS not in fit.rates
 
 
 def test_steps_longer_than_a_turn_wait_for_other_programs() -> None:

@@ -9,12 +9,11 @@ import pytest
 
 from placer import profile
 from placer.calibration.fitting import expectations, of_nearest_pace, shipped_references
-from placer.calibration.fitting.adapt import OTHER_CLASS, SAME_CLASS
-from placer.calibration.fitting.nearest import Comparison, Expectation, Moments, compare
+from placer.calibration.fitting.nearest import Expectation
 from placer.pricing import FAMILIES, is_current
 from placer.profile import Device, Profile, store
 
-from .made_up import alike, device, slower, steps
+from .made_up import device, slower, steps
 
 MACHINE = {"cpu": "Some CPU", "cores": 2, "torch": "2.13.0+cpu"}
 
@@ -81,32 +80,3 @@ def test_what_is_shipped_is_of_todays_networks_and_was_learnt_from_no_other(name
         assert set(FAMILIES) >= set(fit.families) >= {"matmul", "convolution", "elementwise", "optimizer"}
         assert fit.reference == ""
     assert found.complete
-
-
-def seen(factor: float, *, count: int = 400, moments: Moments | None = None, **own: float) -> Comparison:
-    """A machine of the device's class that takes ``factor`` times as long, seen in so many steps."""
-    observed = slower(steps(60, 7), **{"matmul": factor, "elementwise": factor, **own})
-    return compare([op for step in observed for op in step.ops], alike(), count, moments or Moments())
-
-
-def trust(found: Comparison) -> float:
-    return found.believed / found.pace
-
-
-def test_the_further_off_a_minute_is_the_more_of_it_lasts() -> None:
-    near, further, far = (seen(factor) for factor in (1.05, 1.25, 1.6))
-    assert near.same_class
-    assert 0.0 < trust(near) < trust(further) < trust(far) < 1.0
-    assert trust(near) == pytest.approx(trust(seen(1 / 1.05)), rel=0.1)
-    assert trust(seen(1.25, count=40)) < trust(further)  # a few seconds say less than a minute
-    slower_steps = seen(1.25, moments=Moments(pace=0.5))  # what is between the ops is slower still
-    assert slower_steps.pace == further.pace
-    assert slower_steps.believed == pytest.approx(0.5, rel=0.1)
-    assert far.prior.family > near.prior.family >= SAME_CLASS.family  # each family in its own way
-    assert far.prior._replace(family=0.0) == SAME_CLASS._replace(family=0.0)
-
-
-def test_a_machine_far_off_or_whose_families_go_their_own_ways_is_of_another_class() -> None:
-    for factor, own in ((0.3, {}), (2.4, {}), (1e6, {}), (1.6, {"elementwise": 1.0})):
-        found = seen(factor, **own)
-        assert (found.prior, found.believed, found.same_class) == (OTHER_CLASS, found.pace, False)

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from placer import profile
+from placer import machine, profile
 from placer.calibration.measuring import faults
 from placer.calibration.measuring.faults import BrokenDeviceError, HungError, check, locked, time_limit
+from placer.calibration.measuring.journal import journal_file
 from placer.calibration.runner import calibrate
 from placer.errors import CalibrationError
 
@@ -100,7 +101,8 @@ def test_a_symbolic_link_is_refused(suffix: str, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     target = tmp_path / "p.json"
-    working = profile.working_file(target, suffix)
+    is_lock = suffix == ".lock"
+    working = profile.working_file(target, suffix) if is_lock else journal_file(target, machine.fingerprint())
     working.parent.mkdir()
     working.symlink_to(victim)
     with pytest.raises(CalibrationError, match="symbolic link, which is refused"):

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import torch
 
-from placer.calibration.measuring.rates import flops_per_second, measure_rates, products_in_tf32
-from placer.pricing.physics import FRESH_RATE, allows_tf32
-
-
-def test_a_cpu_has_the_rates_that_physics_need() -> None:
-    rates = measure_rates("cpu", seconds=0.5, clock=time.process_time)  # a busy machine changes no rate
-    assert all(rates[name] > 0.0 for name in ("dispatch_seconds", "flops/float32", "bytes_per_second", FRESH_RATE))
+from placer.calibration.measuring.rates import flops_per_second, products_in_tf32
+from placer.pricing.physics import allows_tf32
 
 
 @pytest.mark.parametrize("error", [TypeError, NotImplementedError])
