@@ -17,6 +17,10 @@ from placer.profile import Device
 
 #: Share of the peak rates that a step of random ops reaches, roughly: it turns seconds into a limit on work.
 EFFICIENCY = 0.3
+#: Longest step of most probes: as a share of a device's time, since a dozen of them are timed, and in seconds; and of a
+#: few, where the budget is long.
+LONGEST_STEP, USUAL_LONGEST = 0.0012, 0.05
+LONGEST_SHARE, LONGEST = 0.0003, 0.3
 #: Share of probes whose steps may be as long as the budget allows at all.
 LONG = 0.15
 #: Share of a CPU's blocks that are made for shorter steps, and the least share of the longest step that these take;
@@ -56,23 +60,22 @@ class Planner:
         rates: Mapping[str, float],
         *,
         seed: int,
-        longest_step: float,
-        rarely: float | None = None,
-        short: float = 0.0,
+        seconds: float,
         memory: float | None = None,
         families: Sequence[str] | None = None,
     ) -> None:
-        """``longest_step``: seconds a probe's step may take; ``rarely``: the same of a few probes (None: of all).
+        """``seconds`` that the device has. ``memory``: free bytes of an accelerator; None: a CPU.
 
-        ``short`` is the share of the blocks that are made for shorter steps. ``memory``: free bytes of an accelerator;
-        None on the CPU. ``families``: what is drawn; None: of every family.
+        ``families``: what is drawn; None: of every family.
         """
         self.random = Random(seed)
-        reach = EFFICIENCY * longest_step
+        usual = min(LONGEST_STEP * seconds, USUAL_LONGEST)
+        longest = max(min(LONGEST_SHARE * seconds, LONGEST), usual)
+        reach = EFFICIENCY * usual
         limit = Limit(reach * rates["flops/float32"], reach * rates["bytes_per_second"])
-        stretched = limit.share(rarely / longest_step) if rarely is not None else limit
-        self.limit, self._stretched = (_within(memory, some, rates) for some in (limit, stretched))
-        self._short = short
+        self.limit = _within(memory, limit, rates)
+        self._stretched = _within(memory, limit.share(longest / usual), rates)
+        self._short = SHORT if memory is None else 0.0
         self._roofline = Device("cpu" if memory is None else "accelerator", 1, rates, {}, {}, {})
         self._families = {name: _Family(PROPOSERS[name][1]) for name in families or PROPOSERS}
 

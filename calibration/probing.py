@@ -21,7 +21,7 @@ from placer.calibration.measuring.journal import Journal, StepObservation
 from placer.calibration.measuring.rates import measure_rates
 from placer.calibration.measuring.recording import UNSEEN, KernelRecorder, try_recorder
 from placer.calibration.measuring.timing import LARGE_BLOCK, Clock, clock_resolution
-from placer.calibration.plan import SHORT, Planner
+from placer.calibration.plan import Planner
 from placer.calibration.progress import Progress
 from placer.decision import running_with
 
@@ -33,10 +33,6 @@ NOTHING_BETWEEN = 4
 OTHER_THREADS, BETWEEN = 0.3, 0.1
 #: Share of a device's time for the data-sheet rates.
 RATES_SHARE = 0.08
-#: Longest step of a probe, as a share of a device's time: a dozen of them are timed.
-LONGEST_STEP = 0.0012
-#: Longest step of most probes (seconds); of a few, where the budget is long; and the latter's share of a device's time.
-USUAL_LONGEST, LONGEST, LONGEST_SHARE = 0.05, 0.3, 0.0003
 #: Times its share that a device may take in one run, on a slow or contended machine, until there is anything to fit.
 OVERTIME = 4.0
 #: Shares of an accelerator's time after which the fixed networks are timed: at once, in the middle and near the end.
@@ -144,12 +140,10 @@ def measure(
     clock: Clock,
     *,
     recorder: KernelRecorder | None = None,
-    deadline: float = math.inf,
 ) -> None:
     """Measure one target until ``seconds`` of it are used, what an earlier run spent included.
 
-    ``recorder`` is what ``start`` returned, if it was called. A slow machine may take longer, until ``deadline`` on
-    ``clock``.
+    ``recorder`` is what ``start`` returned, if it was called.
     """
     with running_with(target.threads):
         # Once freed, glibc maps no block of up to this size. Else the same op costs more before than after.
@@ -160,41 +154,34 @@ def measure(
         clock_resolution(clock, ticks=1)  # a clock that stands still would never spend the budget
         # Another seed than an earlier run's: what was drawn then need not be drawn again.
         seed = zlib.crc32(f"{target.device} {target.threads} {journal.attempts(*target.key)}".encode())
-        mostly = min(LONGEST_STEP * seconds, USUAL_LONGEST)
         on_cpu = target.device == "cpu"
         planner = Planner(
             journal.rates[target.key],
             seed=seed,
-            longest_step=mostly,
-            rarely=max(min(LONGEST_SHARE * seconds, LONGEST), mostly),
-            short=SHORT if on_cpu else 0.0,
+            seconds=seconds,
             memory=None if on_cpu else machine.memory(target.device)[0],
             families=("network",) if on_cpu and target.threads > FEW_THREADS else None,
         )
         bench = Bench(
             target.device, target.threads, rates=journal.rates[target.key], clock=clock, kernels=recorder or UNSEEN
         )
-        Probing(bench, planner, journal, shown, seconds, deadline).run()
+        Probing(bench, planner, journal, shown, seconds).run()
 
 
 @dataclass
 class Probing:
-    """Measures what ``planner`` draws on ``bench`` until ``seconds`` are used.
-
-    No probe is begun once the bench's clock has passed ``deadline``, however few there are.
-    """
+    """Measures what ``planner`` draws on ``bench`` until ``seconds`` are used."""
 
     bench: Bench
     planner: Planner
     journal: Journal
     shown: Progress
     seconds: float
-    deadline: float = math.inf
 
     def run(self) -> None:
         """Measure; raises BrokenDeviceError where an accelerator runs nothing any more."""
         before = self._spent
-        while self._spent < self._allowed(before) and self.bench.clock() < self.deadline:
+        while self._spent < self._allowed(before):
             if self.bench.lost >= MOST_LOST and not self._without_recorder():
                 return
             if self.bench.device != "cpu":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -100,13 +99,8 @@ def measure_all(
     journal: Journal,
     shown: Progress,
     clock: Clock,
-    *,
-    deadline: float = math.inf,
 ) -> None:
-    """Start the accelerators, then measure every target that works, in ``seconds`` for all together.
-
-    On a slow machine that may take longer, until ``deadline`` on ``clock``.
-    """
+    """Start the accelerators, then measure every target that works, in ``seconds`` for all together."""
     recorders: dict[tuple[str, int], KernelRecorder | None] = {}
     for target in wanted:
         if target.device != "cpu":
@@ -123,7 +117,6 @@ def measure_all(
                 shown,
                 clock,
                 recorder=recorders.get(target.key),
-                deadline=deadline,
             )
 
 

@@ -44,8 +44,8 @@ Call = Callable[[], object]
 SECONDS, STARTING, GRACE = 510.0, 5.0, 25.0
 #: Packages whose versions are noted.
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "nvidia-ml-py", "transformers", "torch_geometric", "triton")
-#: Shares of the calibration's time: of the device, of the CPU, and by which measuring may take longer.
-ON_DEVICE, ON_CPU, SLACK = 0.68, 0.09, 0.08
+#: Shares of the calibration's time: of the device and of the CPU.
+ON_DEVICE, ON_CPU = 0.68, 0.09
 #: The CPU's share of the time of a second or third visit.
 CPU_SHARE = 0.25
 
@@ -108,8 +108,7 @@ def calibrating(job: Job) -> None:
     threads, measuring = torch.get_num_threads(), ON_DEVICE + ON_CPU
     targets = [Target(job.device, threads, ON_DEVICE / measuring), Target("cpu", threads, ON_CPU / measuring)]
     journal = Journal(job.folder / JOURNAL, facts)
-    end = job.clock() + (measuring + SLACK) * job.left
-    measure_all(targets, measuring * job.left, journal, Progress(), job.clock, deadline=end)
+    measure_all(targets, measuring * job.left, journal, Progress(), job.clock)
     fitted(pack(journal.path))
 
 

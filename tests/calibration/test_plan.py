@@ -23,7 +23,7 @@ def observation(family: str, factor: float = 1.0) -> StepObservation:
 
 def drawn(probes: int, factors: tuple[float, ...] = (1.0,), failing: str = "") -> dict[str, int]:
     """Probes by family after so many, where elementwise residuals vary by ``factors``, and one family fails."""
-    planner, counts = Planner(RATES, seed=0, longest_step=0.15), dict.fromkeys(PROPOSERS, 0)
+    planner, counts = Planner(RATES, seed=0, seconds=60.0), dict.fromkeys(PROPOSERS, 0)
     for number in range(probes):
         family = planner.next().family
         counts[family] += 1

@@ -54,7 +54,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         found = Bench(*KEY, kernels=KernelRecorder(sees=True), clock=lambda: now)
         journal = Journal(tmp_path / "p.journal", {})
         journal.use_timer(*KEY, RECORDER)
-        probing = Probing(found, Planner(RATES, seed=0, longest_step=0.01), journal, Progress(), seconds)
+        probing = Probing(found, Planner(RATES, seed=0, seconds=10.0), journal, Progress(), seconds)
         probing.run()
         return probing
 
