@@ -68,6 +68,7 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool) -
         few = () if core is not None else too_few(observations)
         if few:
             lacking.append(f"{device} with {threads} threads: too few samples of {', '.join(few)}")
+    fitted = {fit.device for fit in fits}
     if not fits:
         why = "".join(f"; {sentence}" for sentence in broken_devices(journal))
         raise CalibrationError(f"too little was measured to fit anything{why}; run placer calibrate again")
@@ -87,7 +88,7 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool) -
         ),
         complete=not interrupted,
         seconds=sum(journal.seconds.values()),
-        unusable={d: reason for d, reason in journal.broken.items() if d not in {fit.device for fit in fits}},
+        unusable={d: reason for d, reason in journal.broken.items() if d not in fitted},
     )
 
 

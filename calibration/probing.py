@@ -16,7 +16,7 @@ from placer.calibration.benchmarks.fixed import PACE, probes
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.build import enough
 from placer.calibration.fitting import FEW_THREADS
-from placer.calibration.measuring.bench import MOST_LOST, RECORDER, WAITING, Bench, attempt
+from placer.calibration.measuring.bench import RECORDER, WAITING, Bench, attempt
 from placer.calibration.measuring.journal import Journal, StepObservation
 from placer.calibration.measuring.rates import measure_rates
 from placer.calibration.measuring.recording import UNSEEN, KernelRecorder, try_recorder
@@ -182,8 +182,6 @@ class Probing:
         """Measure; raises BrokenDeviceError where an accelerator runs nothing any more."""
         before = self._spent
         while self._spent < self._allowed(before):
-            if self.bench.lost >= MOST_LOST and not self._without_recorder():
-                return
             if self.bench.device != "cpu":
                 self._time_fixed_networks()
             probe = self.planner.next()
@@ -229,15 +227,3 @@ class Probing:
     def _allowed(self, before: float) -> float:
         """Seconds of this run and of those ``before`` it."""
         return self.seconds if enough(self.journal, *self._key) else before + OVERTIME * self.seconds
-
-    def _without_recorder(self) -> bool:
-        """Go on without the recorder, which has lost the kernels of the last probes; False where that is not worth it.
-
-        Samples of both kinds do not fit together: where there are enough of its own, they stand.
-        """
-        if enough(self.journal, *self._key):
-            self.shown.note(f"{self.bench.device}: the recorder shows no kernels any more; what it showed is kept")
-            return False
-        self.bench.timer, self.bench.lost = WAITING, 0
-        self.journal.use_timer(*self._key, WAITING)
-        return True

@@ -26,6 +26,7 @@ from placer.calibration.progress import Progress
 from placer.errors import CalibrationError, ProfileError
 from placer.pricing import is_current
 from placer.profile import Profile
+from placer.workload import check_devices_here
 
 #: Seconds of a default and of a quick calibration, fitting included.
 DEFAULT_BUDGET = 60.0
@@ -56,7 +57,7 @@ def calibrate(
     """
     if not budget > 0:
         raise ValueError(f"budget must be a number of seconds above 0, not {budget!r}")
-    wanted = _checked_devices(devices)
+    wanted = check_devices_here(devices, None) or machine.available_devices()
     budget = min(budget, QUICK_BUDGET) if quick else budget
     target_path = Path(path) if path is not None else profile.default_path()
     shown = progress if isinstance(progress, Progress) else (Progress.on_terminal() if progress else Progress())
@@ -138,21 +139,7 @@ def _survived(target: Target, journal: Journal, shown: Progress) -> Iterator[Non
         release(target.device)
 
 
-def _checked_devices(devices: Sequence[str] | None) -> tuple[str, ...]:
-    found = machine.available_devices()
-    if devices is None:
-        return found
-    unknown = [d for d in devices if d not in found]
-    if unknown or not devices:
-        raise ValueError(
-            f"devices must be among {', '.join(found)} on this machine, not {', '.join(unknown) or 'empty'}"
-        )
-    return tuple(dict.fromkeys(devices))
-
-
-def finished(
-    path: Path, fingerprint: dict[str, object], devices: Sequence[str], seconds: float = 0.0
-) -> Profile | None:
+def finished(path: Path, fingerprint: dict[str, object], devices: Sequence[str], seconds: float) -> Profile | None:
     """The profile at ``path`` if it is this machine's, complete and measured for at least ``seconds``."""
     try:
         found = profile.load(path)

@@ -34,7 +34,9 @@ def render(profile: Profile, *, everything: bool = False) -> str:
     fits = profile.fits if everything else tuple(profile.fit(device) for device in profile.devices())
     for fit in fits:
         rows = [*_sheet(fit), *(_details(fit) if everything else ())]
-        lines += ["", _title(fit, profile), *(line for row in rows for line in _lines(*row))]
+        lines += ["", _title(fit, profile)]
+        for name, text in rows:
+            lines += _lines(name, text)
     lines += [""]
     for note in _notes(profile, everything):
         lines += textwrap.wrap(note, _WIDTH, subsequent_indent="  ", break_on_hyphens=False)

@@ -88,6 +88,8 @@ POINTWISE = named(
     (Tensor.bfloat16,), (torch.log,), (torch.sqrt,), (torch.rsqrt,), (torch.reciprocal,),
     (_relu_in_place,), (_copied,), (_where,), (_masked,), (_masked_fill,), (_noise,),
 )  # fmt: skip
+#: What is converted to a dtype that a device may lack.
+CONVERSIONS = {"double": "float64", "bfloat16": "bfloat16"}
 #: Functions of positive numbers alone.
 OF_POSITIVE = ("log", "sqrt", "rsqrt", "reciprocal")
 
@@ -174,7 +176,7 @@ def draw_elementwise(random: Random, limit: Limit) -> Branch:
         name = f"{name_of(function)} {shape} {parameter}"
         return Branch(name, partial(WithParameter, function, parameter), shape, 0.0, 12.0 * size)
     functions = POINTWISE if few else {**POINTWISE, **OF_MATRICES}
-    able = [name for name in functions if limit.has_float64 or name != "double"]
+    able = [name for name in functions if name not in CONVERSIONS or limit.has(CONVERSIONS[name])]
     usual = [name for name in able if name in USUAL]
     name = random.choice(usual if random.random() < 0.5 else able)
     positive = name in OF_POSITIVE

@@ -67,7 +67,7 @@ def draw_product(random: Random, limit: Limit) -> Branch:
     dtype = random.choice(DTYPES)
     widest = WIDEST
     if limit.accelerator is not None:  # half precision is drawn for whole branches there
-        dtype = torch.float64 if dtype == torch.float64 and limit.has_float64 else torch.float32
+        dtype = torch.float64 if dtype == torch.float64 and limit.has("float64") else torch.float32
         widest = WIDEST_ON_ACCELERATOR
     slower = SLOWER[dtype] if limit.accelerator is None else limit.accelerator.slower.get(name_of(dtype), 1.0)
     kind = random.choice(PRODUCT_KINDS)

@@ -62,10 +62,9 @@ class Limit:
         """Elements of the largest operands."""
         return self.accelerator.most_elements if self.accelerator is not None else MOST_ELEMENTS
 
-    @property
-    def has_float64(self) -> bool:
-        """Whether the device computes in float64; Apple's do not."""
-        return self.accelerator is None or "float64" in self.accelerator.slower
+    def has(self, dtype: str) -> bool:
+        """Whether the device computes in this dtype, other than float32; Apple's have no float64."""
+        return self.accelerator is None or dtype in self.accelerator.slower
 
     def taken(self, flops: float, moved: float) -> float:
         """The share of this limit that both together take: a step half arithmetic and half traffic takes both times."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ class Expectation:
 
 def shipped_references() -> tuple[Profile, ...]:
     """The machines that were measured at length, and come with placer."""
-    return tuple(profile.load(name) for name in profile.shipped())
+    return tuple(map(profile.load, profile.shipped()))
 
 
 def expectations(
@@ -52,7 +53,7 @@ def expectations(
     dissimilar it is the newest.
     """
     current = [found for found in known if device in found.devices()]
-    newest_first = sorted(current, key=lambda found: found.created, reverse=True)
+    newest_first = sorted(current, key=attrgetter("created"), reverse=True)
     unlike = [dissimilarity(found.fingerprint, fingerprint, device) for found in newest_first]
     nearest = [found for found, off in zip(newest_first, unlike, strict=True) if off == min(unlike)]
     same_class = bool(unlike) and min(unlike) < SAME_CLASS_WITHIN

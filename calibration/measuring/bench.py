@@ -22,13 +22,11 @@ from placer.calibration.measuring.faults import (
 from placer.calibration.measuring.in_place import time_step, time_step_waiting
 from placer.calibration.measuring.journal import (
     HUNG,
-    KERNELS_LOST,
     NO_NUMBER,
     NOT_MATCHED,
     TOO_LARGE,
     Failure,
     Journal,
-    KernelsLostError,
     StepObservation,
 )
 from placer.calibration.measuring.recording import (
@@ -42,7 +40,7 @@ from placer.calibration.measuring.recording import (
 from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.measuring.step_timing import LEAST_SHARE, StepTiming, observe
 from placer.calibration.measuring.timing import Clock, Timer, percentile, spread_of
-from placer.errors import PlacerError, TimerError, is_out_of_memory
+from placer.errors import CalibrationError, PlacerError, TimerError, is_out_of_memory
 from placer.pricing import describe_step
 from placer.tracing import Trace, trace_here
 from placer.workload import Workload
@@ -59,8 +57,6 @@ WHOLE_WARM_UP, WHOLE_STEPS = 3, 15
 LEAST_MATCHED = 0.5
 #: What an accelerator's ops are timed by: events of the recorder, or waiting for the device after every op.
 RECORDER, WAITING = "recorder", "waiting"
-#: Probes in a row whose kernels the event recorder may lose before it is given up.
-MOST_LOST = 5
 #: Seconds of idling that do no harm to an accelerator's clock.
 HARMLESS = 2e-3
 
@@ -70,8 +66,7 @@ class Bench:
     """Measures probes on one device at one number of threads.
 
     ``rates`` are the device's: on an accelerator they say what a launch and a wait take. ``kernels``: whether the
-    recorder sees the kernels of an accelerator; without it, its ops are timed by waiting. ``lost`` counts the last
-    probes in a row whose launches the recorder saw and whose kernels it did not.
+    recorder sees the kernels of an accelerator; without it, its ops are timed by waiting.
     """
 
     device: str
@@ -79,7 +74,6 @@ class Bench:
     rates: Mapping[str, float] = field(default_factory=dict)
     clock: Clock = time.perf_counter
     kernels: KernelRecorder = UNSEEN
-    lost: int = 0
 
     def __post_init__(self) -> None:
         self.timer = RECORDER if self.device == "cpu" or self.kernels.sees else WAITING
@@ -94,8 +88,8 @@ class Bench:
     def measure(self, probe: Probe, *, seconds: float) -> StepObservation | None:
         """Time ``probe`` in about ``seconds`` beyond its set-up; None where the device ran other ops than were traced.
 
-        Raises KernelsLostError, and whatever torch raises for a probe it cannot run (not implemented for a dtype, out
-        of memory).
+        Raises CalibrationError where the recorder lost its kernels, and whatever torch raises for a probe it cannot run
+        (not implemented for a dtype, out of memory).
         """
         step, traced = self._prepared(probe)
         start = self.clock()
@@ -107,7 +101,7 @@ class Bench:
         self._busy_until = self.clock()
         if timing is None or timing.matched < LEAST_MATCHED:
             return None
-        return self._observed(probe, traced, timing, self.recorder)
+        return observe(traced, timing, probe, device=self.device, threads=self.threads, recorder=self.recorder)
 
     def measure_whole(self, probe: Probe) -> StepObservation:
         """Time whole steps of ``probe``, each from an idle device to an idle device, and none of the ops in them."""
@@ -123,20 +117,7 @@ class Bench:
         launched = sum(work.shape.launches(work) for work in describe_step(traced) if work.family != "view")
         seconds = max(middle - self.kernels.per_launch * launched, LEAST_SHARE * middle)
         timing = StepTiming(seconds, spread_of(times), recorded_seconds=0.0, events=0, ops=(), matched=0.0)
-        return self._observed(probe, traced, timing, None)
-
-    def _observed(
-        self, probe: Probe, traced: Trace, timing: StepTiming, recorder: RecorderCost | None
-    ) -> StepObservation:
-        return observe(
-            traced,
-            timing,
-            device=self.device,
-            threads=self.threads,
-            family=probe.family,
-            name=probe.name,
-            recorder=recorder,
-        )
+        return observe(traced, timing, probe, device=self.device, threads=self.threads)
 
     def _prepared(self, probe: Probe) -> tuple[Step, Trace]:
         """A step of ``probe`` on the device, and its trace; the device's clock is up."""
@@ -166,14 +147,11 @@ class Bench:
         return Step(workload, self.device, optimizer, clock=self.clock, copies_out=False), traced
 
     def _recorded(self, step: Step, traced: Trace, seconds: float) -> StepTiming:
-        """Raises KernelsLostError where ops were issued that launch kernels, and the recorder reports none."""
+        """Raises CalibrationError where ops were issued that launch kernels, and the recorder reports none."""
         timing = time_step(step, traced, synchronize=self._synchronize, seconds=seconds, clock=self.clock)
         launching = timing.ops and any(work.family != "view" for work in describe_step(traced))
         if self._synchronize is not None and launching and not timing.kernel_seconds:
-            self.lost += 1
-            raise KernelsLostError("no kernel of this probe was reported")
-        if timing.kernel_seconds:
-            self.lost = 0
+            raise CalibrationError("the recorder saw its launches and not its kernels")
         return timing
 
     def _waited(self, step: Step, traced: Trace, seconds: float) -> StepTiming | None:
@@ -212,8 +190,6 @@ def attempt(
         raise
     except HungError:
         reason = HUNG
-    except KernelsLostError:
-        reason = KERNELS_LOST
     except (*DEVICE_ERRORS, PlacerError) as error:
         out_of_memory = isinstance(error, (MemoryError, RuntimeError)) and is_out_of_memory(error)
         reason = TOO_LARGE if out_of_memory else cause(error)

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal
 
 Kind = Literal["op", "annotation", "runtime", "kernel", "memcpy", "memset"]
@@ -117,7 +118,7 @@ def _owners(host: Sequence[RawEvent], calls: Sequence[RawEvent]) -> dict[int, in
 def union(events: Sequence[RawEvent]) -> float:
     """Seconds in which at least one of the events runs: kernels side by side on several streams count once."""
     total, horizon = 0, 0
-    for event in sorted(events, key=lambda e: e.start_ns):
+    for event in sorted(events, key=attrgetter("start_ns")):
         total += max(event.end_ns - max(event.start_ns, horizon), 0)
         horizon = max(horizon, event.end_ns)
     return total * 1e-9

@@ -14,6 +14,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -185,7 +186,7 @@ def time_step(
 
 def _middle_of(repetitions: Sequence[OpTiming | None]) -> OpTiming | None:
     """The middle one of an op's repetitions; None without any."""
-    found = sorted((t for t in repetitions if t is not None), key=lambda t: t.host_seconds)
+    found = sorted((t for t in repetitions if t is not None), key=attrgetter("host_seconds"))
     if not found:
         return None
     chosen = found[(len(found) - 1) // 2]
@@ -254,8 +255,8 @@ def time_step_waiting(
     if any(one.names != marked.names for one in passes) or len(numbers) != len(marked.names):
         return None
     whole += [timer.seconds() for _ in range(rounds)]
-    waits = [max(statistics.median(seen) - overhead, 0.0) for seen in zip(*(one.waits for one in passes), strict=True)]
-    issues = [statistics.median(seen) for seen in zip(*(one.issues for one in passes), strict=True)]
+    waits = [max(middle - overhead, 0.0) for middle in _middles([one.waits for one in passes])]
+    issues = _middles([one.issues for one in passes])
 
     def matched(seconds: Sequence[float]) -> list[OpTiming | None]:
         """The ops, with the sums of ``seconds`` (one number per timed op) inside them as their device time."""
@@ -274,6 +275,11 @@ def time_step_waiting(
         ops=ops,
         matched=len(ops) / max(len(pairs), 1),
     )
+
+
+def _middles(passes: Sequence[Sequence[float]]) -> list[float]:
+    """Of each op the median of what it took in the passes."""
+    return [statistics.median(times) for times in zip(*passes, strict=True)]
 
 
 class _WaitAfterEachOp(TorchDispatchMode):

@@ -27,7 +27,6 @@ from placer.profile import working_file
 HUNG = "it did not come back"
 TOO_LARGE = "it did not fit in memory"
 NOT_MATCHED = "the device ran other ops than were traced"
-KERNELS_LOST = "the recorder saw its launches and not its kernels"
 NO_NUMBER = "its time was no number"
 #: The process was ended from outside, perhaps by this probe.
 PROCESS_ENDED = "the process ended while it ran"
@@ -39,10 +38,6 @@ _PRINTABLE = "^[^\\x00-\\x1f\\x7f-\\x9f\\u200b-\\u200f\\u2028-\\u202e\\ufeff]*$"
 _Text = Annotated[str, Meta(max_length=1000, pattern=_PRINTABLE)]
 _Amount = Annotated[float, Meta(ge=0)]
 _Count = Annotated[int, Meta(ge=1)]
-
-
-class KernelsLostError(CalibrationError):
-    """The recorder saw what was launched, and none of the kernels."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +118,8 @@ class StepObservation:
     def is_finite(self) -> bool:
         """Whether every time is a finite number: a clock or a recorder may be wrong."""
         times = [self.seconds, self.spread, *self.gaps.values()]
-        times += [t for op in self.ops for t in (op.seconds or 0.0, op.host_seconds, op.spread)]
+        for op in self.ops:
+            times += [op.seconds or 0.0, op.host_seconds, op.spread]
         return all(map(math.isfinite, times))
 
 

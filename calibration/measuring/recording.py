@@ -65,14 +65,8 @@ class Recorded:
     host_events: Sequence[RawEvent] = ()
 
 
-@dataclass
-class Sessions:
-    """The number of the recorder's sessions in this process that recorded an accelerator."""
-
-    count: int = 0
-
-
-SESSIONS = Sessions()
+#: Numbers of the recorder's sessions in this process that record an accelerator.
+_session_numbers = itertools.count()
 
 
 def record(timed: Callable[[], float], rounds: int, *, accelerated: bool = False) -> list[Recorded]:
@@ -87,8 +81,11 @@ def record(timed: Callable[[], float], rounds: int, *, accelerated: bool = False
         if shown is not None:
             give_away_kernels(torch.device(shown), partial(synchronize, shown))
         runs = [marked() for _ in range(rounds)]
+    assert recorder.profiler is not None
+    assert recorder.profiler.kineto_results is not None
+    found = read_steps(recorder.profiler.kineto_results.events())
     # Where the recorder lost the marks, nothing was recorded.
-    steps = itertools.chain(read_steps(raw_events(recorder)), itertools.repeat(((), ())))
+    steps = itertools.chain(found, itertools.repeat(((), ())))
     return [Recorded(seconds, *step) for seconds, step in zip(runs, steps, strict=False)]
 
 
@@ -103,8 +100,9 @@ def kind_shown() -> str | None:
 
 def activities(shown: str | None) -> list[ProfilerActivity]:
     """What to record: the host's ops, and the kernels of this kind of accelerator."""
-    kernels = {None: [], "cuda": [ProfilerActivity.CUDA]}.get(shown, [ProfilerActivity.PrivateUse1])
-    return [ProfilerActivity.CPU, *kernels]
+    if shown is None:
+        return [ProfilerActivity.CPU]
+    return [ProfilerActivity.CPU, ProfilerActivity.CUDA if shown == "cuda" else ProfilerActivity.PrivateUse1]
 
 
 def give_away_kernels(device: torch.device, synchronize: Callable[[], None]) -> None:
@@ -115,12 +113,11 @@ def give_away_kernels(device: torch.device, synchronize: Callable[[], None]) -> 
     recorder lets the device idle, and its clock fall: large products bring it back.
     """
     tiny = torch.ones(8, device=device)
-    for _ in range(SESSIONS.count + GIVEN_AWAY):
+    for _ in range(next(_session_numbers) + GIVEN_AWAY):
         tiny.neg_()
     synchronize()
     if device.type == "cuda":
         keep_busy(str(device), WARMING, time.perf_counter, rows=WARMING_ROWS)
-    SESSIONS.count += 1
 
 
 @contextmanager
@@ -141,14 +138,6 @@ def recorder_of(activities: Iterable[ProfilerActivity]) -> Iterator[profile]:
         yield recorder
     finally:
         recorder.stop()
-
-
-def raw_events(recorder: profile) -> Sequence[Any]:
-    """The recorder's own events of a session that has ended."""
-    assert recorder.profiler is not None
-    assert recorder.profiler.kineto_results is not None
-    events: Sequence[Any] = recorder.profiler.kineto_results.events()
-    return events
 
 
 def read_event(event: Any) -> RawEvent | None:

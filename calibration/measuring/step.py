@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from operator import methodcaller
 from typing import Any, cast
 
 import torch
@@ -68,7 +69,7 @@ class Step:
         if workload.data == "device":
             batch = move(batch, self.device)
         elif self.pinned:
-            batch = map_nest(lambda leaf: leaf.pin_memory(), batch)
+            batch = map_nest(methodcaller("pin_memory"), batch)
         self.batch = batch
         self._cpu = torch.device("cpu")
         # A batch that is there already is not searched for tensors every time: that would be the harness, not the step.

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
+from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.calibration.measuring.recording import RecorderCost
 from placer.calibration.measuring.timing import Phases, spread_of
@@ -111,11 +112,10 @@ class StepTiming:
 def observe(
     trace: Trace,
     timing: StepTiming,
+    probe: Probe,
     *,
     device: str,
     threads: int,
-    family: str,
-    name: str,
     recorder: RecorderCost | None = None,
 ) -> StepObservation:
     """Group a step's timings by what a price depends on; those of a CPU without what ``recorder`` added.
@@ -146,8 +146,8 @@ def observe(
     return StepObservation(
         device=device,
         threads=threads,
-        family=family,
-        name=name,
+        family=probe.family,
+        name=probe.name,
         spread=timing.spread,
         seconds=timing.seconds,
         counts=framework_counts(trace, on_host),

@@ -10,20 +10,16 @@ import pytest
 from placer.calibration.benchmarks.fixed import PACE, probes
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring import bench
-from placer.calibration.measuring.bench import RECORDER, WAITING, Bench
-from placer.calibration.measuring.journal import KERNELS_LOST, Journal, KernelsLostError, StepObservation
+from placer.calibration.measuring.bench import Bench
+from placer.calibration.measuring.journal import Journal, StepObservation
 from placer.calibration.measuring.recording import KernelRecorder
 from placer.calibration.plan import Planner
-from placer.calibration.probing import MOST_LOST, ROUNDS, Probing
+from placer.calibration.probing import ROUNDS, Probing
 from placer.calibration.progress import Progress
 
 KEY = ("cuda", 2)
 RATES = {"dispatch_seconds": 1e-6, "flops/float32": 1e9, "bytes_per_second": 1e9}
 Run = Callable[..., Probing]
-
-
-def never(number: int) -> bool:
-    return False
 
 
 @pytest.fixture
@@ -36,24 +32,17 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         now += 0.03
         return StepObservation(*KEY, PACE, probe.name, 1e-3, 0.0, {"step": 1.0}, ())
 
-    def running(seconds: float, *, each: float = 0.25, lost: Callable[[int], bool] = never) -> Probing:
-        """Probes take ``each`` seconds; those of which ``lost`` says so by their number have lost their kernels."""
-        count = 0
+    def running(seconds: float, *, each: float = 0.25) -> Probing:
+        """Probes take ``each`` seconds."""
 
         def measure(self: Bench, probe: Probe, *, seconds: float) -> StepObservation:
-            nonlocal now, count
+            nonlocal now
             now += each
-            count += 1
-            if self.timer == RECORDER and lost(count):
-                self.lost += 1
-                raise KernelsLostError
-            self.lost = 0
             return StepObservation(*KEY, "matmul", "p", 1e-3, 0.0, {"step": 1.0}, ())
 
         monkeypatch.setattr(Bench, "measure", measure)
         found = Bench(*KEY, kernels=KernelRecorder(sees=True), clock=lambda: now)
         journal = Journal(tmp_path / "p.journal", {})
-        journal.use_timer(*KEY, RECORDER)
         probing = Probing(found, Planner(RATES, seed=0, seconds=10.0), journal, Progress(), seconds)
         probing.run()
         return probing
@@ -62,25 +51,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(bench, "check", lambda device: None)
     monkeypatch.setattr(bench, "release", lambda device: None)
     return running
-
-
-@pytest.mark.parametrize(
-    ("lost", "seconds", "timer", "failures"),
-    [
-        (lambda n: n % 3 == 0, 8.0, RECORDER, None),  # now and then
-        (lambda n: n > 3, 8.0, WAITING, MOST_LOST),  # given up, and what it showed is forgotten
-        (lambda n: n > 15, 60.0, RECORDER, MOST_LOST),  # after enough: what it showed is kept, and the device is done
-    ],
-)
-def test_a_recorder_that_loses_kernels(
-    run: Run, lost: Callable[[int], bool], seconds: float, timer: str, failures: int | None
-) -> None:
-    found = run(seconds, lost=lost)
-    journal = found.journal
-    assert (found.bench.timer, journal.timers[KEY]) == (timer, timer)
-    assert {failure.reason for failure in journal.failures} == {KERNELS_LOST}
-    assert failures is None or len(journal.failures) == failures
-    assert len(Journal(journal.path, {}).observations) == len(journal.observations) > 3
 
 
 def test_fixed_networks_are_timed_at_the_start_in_the_middle_and_near_the_end(run: Run) -> None:

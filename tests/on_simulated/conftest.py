@@ -22,7 +22,7 @@ from placer.calibration import plan
 from placer.calibration.measuring import bench, recording
 from placer.calibration.measuring.journal import Journal, StepObservation
 from placer.calibration.runner import calibrate
-from placer.pricing import op_label
+from placer.pricing.framework import issued_as
 from placer.profile.profile import Device, Profile
 
 collect_ignore_glob = [] if os.environ.get(FLAG) else ["test_*.py"]
@@ -109,7 +109,7 @@ def with_its_host(calibration_of_sim: Calibrated) -> Profile:
     (fit,) = calibration_of_sim.profile.fits
     seen: dict[str, list[float]] = {}
     for op in (op for step in calibration_of_sim.steps for op in step.ops if op.seconds):
-        seen.setdefault(f"host/{op_label(op.work())}", []).append(op.host_seconds)
+        seen.setdefault(f"host/{issued_as(op.work())}", []).append(op.host_seconds)
     issue = {name: statistics.median(seconds) for name, seconds in seen.items()}
     framework = {"host": SPEC.issue, "host/view": SPEC.view, **issue}
     return replace(calibration_of_sim.profile, fits=(replace(fit, framework=framework),))

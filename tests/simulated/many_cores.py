@@ -110,9 +110,7 @@ class ManyCores:
         self.spent[threads] = self.spent.get(threads, 0.0) + took
         timing = StepTiming(step, 0.02, step, len(ops), tuple(ops), 1.0, phases=ends)
         free = RecorderCost(0.0, 0.0)
-        return observe(
-            trace, timing, device="cpu", threads=threads, family=probe.family, name=probe.name, recorder=free
-        )
+        return observe(trace, timing, probe, device="cpu", threads=threads, recorder=free)
 
     def calibrated(self, path: Path, patch: pytest.MonkeyPatch, budget: float = 60.0) -> Profile:
         """Calibrate it in ``budget`` seconds of its own clock."""

@@ -8,9 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placer.calibration.benchmarks.fixed import PACE
 from placer.calibration.fitting.accelerator import (
-    MOMENT,
     PUT_DOWN_TO_MOMENT,
     contradictions,
     fit_accelerator,
@@ -50,18 +48,6 @@ def test_steps_that_wait_for_the_host_tell_its_pace_but_for_what_is_the_moments(
     told = math.exp(math.copysign(abs(math.log(pace)) - PUT_DOWN_TO_MOMENT, math.log(pace)))
     for name in ("step", "host/matmul", "host/elementwise", "host_update/optimizer", "host"):
         assert found[name] == pytest.approx(told * HOST[name], rel=0.05)
-
-
-def test_fixed_networks_tell_the_pace_and_their_rounds_how_it_changes() -> None:
-    generated = host_bound(60, 5, 3.0)
-    rounds = [step for pace in (1.8, 2.0, 2.5) for step in host_bound(20, 7, pace, family=PACE)]
-    found = fitted([*generated, *rounds])
-    told = math.exp(math.log(2.0) - PUT_DOWN_TO_MOMENT)
-    assert found.framework["host"] == pytest.approx(told * HOST["host"], rel=0.05)
-    steady = fitted([*generated, *(step for _ in range(3) for step in host_bound(20, 7, 2.0, family=PACE))])
-    assert steady.interval["host"] == pytest.approx(MOMENT, rel=0.01)
-    changes = math.hypot(MOMENT, np.std([math.log(1.8), math.log(2.0), math.log(2.5)], ddof=1))
-    assert found.interval["host"] == pytest.approx(changes, rel=0.1)
 
 
 def on_t4(factor: float) -> list[StepObservation]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from placer.calibration.fitting.device import fit_device
-from placer.calibration.fitting.interval import ANOTHER_HOUR, predict_step, wider
+from placer.calibration.fitting.interval import predict_step
 from placer.calibration.fitting.nearest import Expectation
 from placer.calibration.measuring.journal import StepObservation
 from placer.pricing import Z90, CostModel
@@ -92,24 +91,6 @@ def test_a_machine_of_the_same_class_keeps_what_the_other_knows() -> None:
         moved = [found.offset((op,)) - known.offset((op,)) for op in known.offsets]
         assert 0.0 < np.median(moved) < math.log(1.1)  # a minute's difference is believed in part
     assert ratio(fit, steps(20, 9), *FAMILIES) == pytest.approx(1.05, abs=0.04)
-
-
-def test_the_interval_of_the_same_class_is_kept_and_moves_with_what_is_seen_here() -> None:
-    known = alike(base=0.1, ops=0.5, held_out=0.2)
-    fits = [fitted(restless(count, 7, spread), known) for count, spread in ((20, 0.3), (300, 0.3), (300, 0.0))]
-    little, much, steady = (fit.interval for fit in fits)
-    assert steady["base"] < 0.1 < little["base"] < much["base"]
-    assert little["held_out"] > little["base"]
-    kept, moved = (inside(fit, restless(150, 8, 0.3)) for fit in (replace(fits[1], interval=steady), fits[1]))
-    assert kept + 0.15 < moved < 0.95  # nine steps in ten are the goal, and 75 show it in part
-    blocks = [replace(step, family="matmul") for step in steps(40, 7)]
-    expected = {**wider(known.fit.interval, ANOTHER_HOUR), "moment": 0.0}
-    assert fitted(blocks, known).interval == pytest.approx(expected, abs=0.01)
-
-
-def restless(count: int, seed: int, spread: float) -> list[StepObservation]:
-    random = np.random.default_rng(seed)
-    return [replace(step, seconds=step.seconds * math.exp(random.normal(0, spread))) for step in steps(count, seed)]
 
 
 def middle(fit: Device, unseen: list[StepObservation]) -> float:

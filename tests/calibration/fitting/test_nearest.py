@@ -8,12 +8,9 @@ from pathlib import Path
 import pytest
 
 from placer import profile
-from placer.calibration.fitting import expectations, of_nearest_pace, shipped_references
-from placer.calibration.fitting.nearest import Expectation
+from placer.calibration.fitting import expectations, shipped_references
 from placer.pricing import FAMILIES, is_current
-from placer.profile import Device, Profile, store
-
-from .made_up import device, slower, steps
+from placer.profile import Profile, store
 
 MACHINE = {"cpu": "Some CPU", "cores": 2, "torch": "2.13.0+cpu"}
 
@@ -54,21 +51,6 @@ def test_the_most_similar_machine_is_taken(folder: Path, real: Profile) -> None:
     for words, version in versions.items():
         assert expected(cpu_instructions=words, cpu_version=version) == (f"with-{words}", True)
     assert expected(cpu_instructions="AVX512", cpu_version="family 26 model 2") == ("with-AVX512", False)
-
-
-def test_of_ones_own_class_the_one_of_the_nearest_pace_is_taken() -> None:
-    known = [Expectation(fit, same_class=True, name=name) for name, fit in (("quiet", device()), ("busy", contended()))]
-    for factor, name in ((1.1, "quiet"), (1.6, "busy")):
-        here = slower(steps(60, 8), matmul=factor, elementwise=factor)
-        assert of_nearest_pace(known, here, 0.15).name == name
-        assert of_nearest_pace(known[::-1], here, 0.15).name == name
-    assert of_nearest_pace(known[:1], steps(60, 8), 0.15).name == "quiet"
-
-
-def contended() -> Device:
-    """The made-up device beside other programs."""
-    known = device()
-    return replace(known, families={name: family.times(1.8) for name, family in known.families.items()})
 
 
 @pytest.mark.parametrize("name", profile.shipped())
