@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -65,7 +66,7 @@ def assemble() -> Iterator[Callable[..., Sequence[SimulatedDevice]]]:
 def recorder_shows_sim(monkeypatch: pytest.MonkeyPatch) -> None:
     """The recorder knows the device, and shows the kernels of those that are ``profiled``."""
     profiler.forget_sessions()
-    monkeypatch.setattr(recording, "SESSIONS", recording.Sessions())
+    monkeypatch.setattr(recording, "_session_numbers", itertools.count())
     monkeypatch.setattr(recording, "profile", profiler.Recorder)
     monkeypatch.setattr(torch.profiler, "supported_activities", profiler.supported_activities)
 
