@@ -111,8 +111,5 @@ def test_a_small_file_that_unpacks_to_a_huge_one_is_not_read_to_its_end(
         profiles.load(packed)
 
 
-def test_a_profile_is_small_with_all_samples_that_it_keeps() -> None:
-    found = recorded.fitted(JOURNAL)
-    assert 300 < len(found.samples) <= KEPT_SAMPLES * len(FAMILIES) * len(found.fits)
-    assert len(encode(found)) <= 150_000
-    assert decode(encode(found), "small").samples == found.samples
+def test_a_profile_is_small() -> None:
+    assert len(encode(recorded.fitted(JOURNAL))) <= 100_000
