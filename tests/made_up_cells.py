@@ -22,7 +22,7 @@ def profile(rate: float = 1e10, created: str = "2026-01-01T00:00:00+00:00", devi
     """A profile without samples: every price is its physical floor."""
     rates = {"flops/float32": rate, "bytes_per_second": rate, "dispatch_seconds": 1e-6, "launch_seconds": 1e-6}
     fit = Device(device, 1, rates, {}, {}, {"base": 0.1, "ops": 1.0})
-    return Profile(1, created, machine.fingerprint(), (), (fit,), {}, (), True, 1.0, name="hand-made")
+    return Profile(1, created, machine.fingerprint(), (fit,), {}, (), True, 1.0, name="hand-made")
 
 
 def tiny(**changes: Any) -> Entry:

@@ -27,7 +27,7 @@ def test_settings_that_change_speed_show_up() -> None:
     before = machine.fingerprint()
     torch.set_num_threads(before["threads"] + 3)
     torch.set_float32_matmul_precision("medium")
-    profile = Profile(1, "", before, (), (), {}, (), True, 0.0)
+    profile = Profile(1, "", before, (), {}, (), True, 0.0)
     found = " ".join(stale_fields(profile, machine.fingerprint()))
     assert f"threads: {before['threads']} -> {before['threads'] + 3}" in found
     assert machine.fingerprint()["matmul_precision"] == "medium"

@@ -23,6 +23,7 @@ from placer.pricing import (
     predict,
     speeds,
 )
+from placer.pricing.cpu_devices import cpu_from_sheet, speeds_of_sheet
 from placer.pricing.estimate import named_profile
 from placer.profile import cpu_kinds, find_cpu, kind_of, uncalibrated
 from placer.profile.profile import Profile
@@ -195,3 +196,23 @@ def test_a_missing_file_is_one(tmp_path: Path) -> None:
     (tmp_path / "T4.json").write_text("{}")
     with pytest.raises(ProfileError, match="not a placer profile"):
         named_profile(str(tmp_path / "T4.json"), lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "name"),
+    [
+        ("Apple M2", "apple-accelerate"),
+        ("aarch64 implementer 0x41 part 0xd4f", "arm"),
+    ],
+)
+def test_a_machine_of_a_kind_that_was_never_calibrated_is_a_core_of_its_kind(cpu: str, name: str) -> None:
+    facts = {"cpu": cpu, "cpu_instructions": "DEFAULT", "cores": 4}
+    kind, sheet = kind_of(facts), find_cpu(cpu)
+    assert kind.name == name
+    read = cpu_from_speeds(nearest_profile(facts), kind, speeds_of_sheet(sheet, 4), 4)
+    by_sheet = cpu_from_sheet(sheet, 4)
+    images = trace(make_workload(nn.Conv2d(3, 8, 3), (4, 3, 32, 32), mode="infer"))
+    for of in (images, step(64, 64, rows=32)):
+        both = [uncalibrated([device], facts, "one") for device in (read, by_sheet)]
+        first, second = (predict(of, each, devices=("cpu",), threads=4)["cpu"].step_seconds for each in both)
+        assert 0.8 < first / second < 1.25

@@ -16,12 +16,15 @@ from torch import nn
 
 import placer
 from placer import machine, profile
+from placer.machine import MeasuredSpeeds
 from placer.pricing import CpuSpeeds, speeds
 from placer.pricing.speeds import (
     NotRead,
     as_nearest,
+    beside,
     cpu_speeds,
     in_new_process,
+    small_step_seconds,
     speeds_path,
 )
 from placer.profile.profile import Profile
@@ -270,3 +273,29 @@ def test_where_no_process_can_be_started_there_is_an_answer_that_says_so(monkeyp
     assert placement.confidence is not None
     found = placer.explain(nn.Linear(84, 16), (32, 84), what_if=())
     assert any(said in note for note in found.notes)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 16])
+@pytest.mark.parametrize("slower", [0.2, 0.8, 1.25, 5.0])
+def test_beside_others_speeds_are_the_usual_ones_as_far_as_the_reading_allows(
+    slower: float, threads: int, intel: Profile
+) -> None:
+    """Half of the time was others': this CPU is as fast as was read, or up to twice as fast."""
+    usual = as_nearest(intel, threads)
+    step = small_step_seconds(intel, threads if threads < 16 else 1)
+    reading = MeasuredSpeeds(
+        threads,
+        slower * step,
+        usual.flops_per_second / slower,
+        usual.bytes_per_second / slower,
+        usual.core_flops_per_second / slower,
+        usual.core_bytes_per_second / slower,
+        slower * usual.region_seconds,
+        others_share=0.5,
+    )
+    found = beside(intel, reading, threads)
+    allowed = min(max(1.0, slower / 2), slower)
+    for name in ("dispatch_seconds", "region_seconds"):
+        assert getattr(found, name) == pytest.approx(allowed * getattr(usual, name)), name
+    for name in ("flops_per_second", "bytes_per_second", "core_flops_per_second", "core_bytes_per_second"):
+        assert getattr(found, name) == pytest.approx(getattr(usual, name) / allowed), name

@@ -17,7 +17,7 @@ from placer.calibration.validation.compare import (
     larger_batches,
     score,
 )
-from placer.calibration.validation.decisions import decisions, thread_decisions
+from placer.calibration.validation.decisions import FEW_PARAMETERS, decisions, thread_decisions
 from placer.calibration.validation.record import Cell, Report
 
 RECORDS = Path(__file__).parents[3] / "calibration" / "records"
@@ -146,3 +146,17 @@ def test_a_report_has_errors_decisions_and_all_that_is_left_out(monkeypatch: pyt
     monkeypatch.setenv("COLUMNS", "70")
     narrow = text_of(report, Terminal())
     assert max(map(len, narrow.splitlines())) <= 70 < max(map(len, lines))
+
+
+def test_a_network_of_few_parameters_goes_to_the_cpu_by_their_number() -> None:
+    rule = f"cpu below {FEW_PARAMETERS:,} parameters"
+    cells: list[Cell] = []
+    for row, parameters in zip(FOUR, (10, FEW_PARAMETERS, FEW_PARAMETERS - 1, 10**9), strict=True):
+        name, cpu, cpu_measured, cuda, cuda_measured, flops = row
+        for device, predicted, measured in (("cpu", cpu, cpu_measured), ("cuda", cuda, cuda_measured)):
+            cells.append(replace(cell(name, device, predicted, measured, flops=flops), parameters=parameters))
+    found = next(judged for judged in decisions(cells) if judged.rule == rule)
+    assert (found.scenarios, found.wrong) == (4, 0)  # cpu, cuda, cpu, cuda
+    assert found.mean_regret == pytest.approx(1.05**0.25 - 1)
+    unknown = [*cells, cell("unknown", "cpu", 1.0, 1.0), cell("unknown", "cuda", 1.0, 1.0)]
+    assert rule not in {row.rule for row in decisions(unknown)}

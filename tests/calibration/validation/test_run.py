@@ -162,3 +162,12 @@ def test_what_cannot_be_traced_is_measured_but_not_predicted() -> None:
     assert all(cell.predicted is None and cell.measured is not None for cell in report.cells)
     assert all("stranger" in (cell.prediction_error or "") for cell in report.cells)
     assert "stranger" in text_of(report)
+
+
+def test_later_visits_add_to_what_was_visited_before_only(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    assert measured(tiny(), output=path, visits=2, first_visit=1).cells == ()
+    measured(tiny(batches=(1,), modes=("infer",)), output=path)
+    again = measured(tiny(), output=path, visits=2, first_visit=1)
+    assert [(cell.batch, cell.mode, len(cell.visits)) for cell in again.cells] == [(1, "infer", 2)]
+    assert "1 cells visited 2 times" in text_of(again)
