@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import is_lazy
 
 from placer.errors import TraceError
 from placer.nest import distinct
@@ -187,9 +188,20 @@ class _ModelStep:
                 self.model.train(self.train)
         self._prepare_tensors(hosted)
         self.batch = _specs(distinct(workload.batch))
+        if any(map(is_lazy, values.of_modules([self.model]))):
+            self._give_shapes(_Record(workload, attempt, kind, {"": self.model}))
         self.record = _Record(workload, attempt, kind, {"": self.model})
         if attempt.fused:
             record_fast_paths(self.model, self.record.recorder, workload.autocast is not None)
+
+    def _give_shapes(self, unused: _Record) -> None:
+        """Run lazy modules once, into a record that nobody reads, so that their parameters get a shape.
+
+        With values, getting a shape is no op that a mode could follow.
+        """
+        modes = contextlib.nullcontext() if self.attempt.real else unused.recording()
+        with unused.errors("first run"), torch.no_grad(), modes:
+            self.model(*self.workload.args, **self.workload.kwargs)
 
     def _prepare_tensors(self, hosted: Mapping[int, Tensor]) -> None:
         """Give the tensors of the step values, or take them away."""

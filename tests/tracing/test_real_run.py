@@ -30,10 +30,14 @@ class Reading(nn.Module):
         return self.inner(*inputs)
 
 
-def test_lazy_layers_get_their_shapes_in_a_real_run_too() -> None:
-    found = trace(make_workload(Reading(nn.Sequential(nn.Linear(8, 6), nn.LazyLinear(3))), (4, 8), mode="train"))
-    assert found.real
+@pytest.mark.parametrize("reads", [False, True])
+def test_lazy_layers_get_their_shapes(reads: bool) -> None:
+    model = nn.Sequential(nn.Linear(8, 6), nn.LazyLinear(3))
+    found = trace(make_workload(Reading(model) if reads else model, (4, 8), mode="train"))
+    assert found.real == reads
     assert [p.shape for p in found.parameters] == [(6, 8), (6,), (3, 6), (3,)]
+    plain = nn.Sequential(nn.Linear(8, 6), nn.Linear(6, 3))
+    assert reads or found == trace(make_workload(plain, (4, 8), mode="train"))
 
 
 def on_meta_and_for_real(model: nn.Module, *args: Any, **kwargs: Any) -> tuple[Trace, Trace]:
