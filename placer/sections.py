@@ -10,6 +10,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from placer.printable import printable
 
@@ -162,7 +163,7 @@ def _columns(section: Section, room: int, between: int) -> list[_Column]:
     left_over = room - sum(column.width + between for column in columns) + between
     bar_width = min(left_over // max(len(bars), 1) - between, LONGEST_BAR)
     while left_over < 0 and max(column.width for column in columns) > NARROWEST:
-        max(columns, key=lambda column: column.width).width -= 1
+        max(columns, key=attrgetter("width")).width -= 1
         left_over += 1
     if bar_width < SHORTEST_BAR:
         return columns

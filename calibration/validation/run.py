@@ -180,9 +180,11 @@ def selected(report: Report, names: Container[str] | None, threads: Sequence[int
     return replace(report, cells=tuple(cell for cell in cells if threads is None or cell.threads in threads))
 
 
-def replay(
-    report: Report, profile: Profile, networks: Mapping[str, Entry], *, progress: Progress = lambda _: None
-) -> Report:
+def silent(line: str) -> None:
+    """Say nothing of what is being done."""
+
+
+def replay(report: Report, profile: Profile, networks: Mapping[str, Entry], *, progress: Progress = silent) -> Report:
     """The same measurements beside the predictions of ``profile``; nothing is run. ``networks``: all there are."""
     fresh: list[Cell] = []
     for network, cells in group_by(report.cells, attrgetter("network")).items():
@@ -203,7 +205,7 @@ def validate(
     devices: Sequence[str],
     *,
     threads: Sequence[int] | None = None,
-    progress: Progress = lambda _: None,
+    progress: Progress = silent,
     clock: Clock = time.perf_counter,
     output: Path | None = None,
     rounds: int = 5,

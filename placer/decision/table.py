@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from placer.decision.decision import Decision, ThreadOption, decide
@@ -116,7 +117,7 @@ class Table:
         fitting = [cost for name, cost in self.costs.items() if name in self.beside and cost.fits]
         if not fitting:
             return reason
-        best = min(fitting, key=lambda cost: cost.seconds)
+        best = min(fitting, key=attrgetter("seconds"))
         return f"{reason}, and would take {format_seconds(best.step_seconds)} on {best.device}"
 
 

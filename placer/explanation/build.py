@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from placer.decision import PricedPart, Table
@@ -146,7 +147,7 @@ def bottlenecks(part: PricedPart) -> Iterator[Bottleneck]:
             timed = {key: seconds for key, seconds in ops.items() if seconds > 0.0}
             if len(timed) < LEAST_OPS or whole < PHASE_SHARE * sum(priced.seconds):
                 continue
-            (layer, op), seconds = max(timed.items(), key=lambda item: item[1])
+            (layer, op), seconds = max(timed.items(), key=itemgetter(1))
             if seconds >= SHARE * whole:
                 yield Bottleneck(device, phase, _inside(part, layer), op, seconds, whole)
 

@@ -14,6 +14,7 @@ import re
 import time
 from dataclasses import dataclass, replace
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 
 from placer.errors import PlacerError
@@ -66,7 +67,7 @@ def machines(cloud: str | None = None, region: str | None = None) -> list[Machin
         if not offers:
             raise PlacerError(f"SkyPilot's catalog has nothing in region {region!r} of {', '.join(clouds)}")
     cheapest: dict[tuple[str, float | None], Machine] = {}
-    for offer in sorted(offers, key=lambda offer: offer.price):
+    for offer in sorted(offers, key=attrgetter("price")):
         gpu = gpu_called(offer.gpu)
         unknown = bool(offer.gpu) and not gpu
         if unknown or (gpu, offer.vcpus) in cheapest or not (gpu or offer.vcpus):

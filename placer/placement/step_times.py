@@ -8,6 +8,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from operator import attrgetter
 from statistics import median, quantiles
 
 import torch
@@ -58,7 +59,7 @@ class Drift:
     def _message(self, typical: float) -> str:
         prediction = self._predictions[self._device]
         others = [p for name, p in self._predictions.items() if name != self._device and p.fits]
-        best = min(others, key=lambda p: p.step_seconds, default=prediction)
+        best = min(others, key=attrgetter("step_seconds"), default=prediction)
         if best is not prediction and best.step_seconds < typical:
             why = (
                 f"{best.device} would have been faster, with {format_seconds(best.step_seconds)} by its prediction; "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from placer.lazy import cached_property
@@ -103,7 +104,7 @@ class Amounts:
     # Norms and losses: what one block or thread of an accelerator goes through.
     @cached_property
     def _source(self) -> TensorSpec:
-        return max(self._call.inputs, key=lambda t: t.numel)
+        return max(self._call.inputs, key=attrgetter("numel"))
 
     @cached_property
     def training(self) -> bool:
@@ -127,7 +128,7 @@ class Amounts:
     # Matrices.
     @cached_property
     def _matrix(self) -> Sequence[float]:
-        matrix = max((t for t in self._call.inputs if len(t.shape) > 1), key=lambda t: t.numel, default=None)
+        matrix = max((t for t in self._call.inputs if len(t.shape) > 1), key=attrgetter("numel"), default=None)
         if matrix is None:
             return 1.0, 1.0, 1.0
         return float(math.prod(matrix.shape[:-2])), float(matrix.shape[-2]), float(matrix.shape[-1])

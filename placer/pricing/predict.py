@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -282,7 +283,7 @@ def _predicted(
         provenance=model.provenance,
         one_time=one_time,
         assumed=tuple(sorted(assumed)),
-        bounded_by=max(bounds.items(), key=lambda bound: bound[1])[0],
+        bounded_by=max(bounds.items(), key=itemgetter(1))[0],
         watts=step_watts(profile, fit, step.components, step.seconds, fit.threads),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from placer import machine
@@ -167,7 +168,7 @@ class Profile:
         if threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
         core = next((fit for fit in fits if fit.threads == 1 and fit.device == "cpu"), None)
-        several = sorted((fit for fit in fits if fit.cores and not fit.families), key=lambda fit: fit.threads)
+        several = sorted((fit for fit in fits if fit.cores and not fit.families), key=attrgetter("threads"))
         if core is not None and several and threads > 1:
             if threads not in self._on_cores:
                 self._on_cores[threads] = on_cores(core, several, threads)

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -152,7 +153,7 @@ def summary(judged: Sequence[Judged]) -> Iterator[str]:
     """How many clear points, and how many accounts with a clear point, are decided right."""
     clear = [j for j in judged if j.verdict != "near"]
     count = Counter(j.verdict for j in clear)
-    by_account = group_by(clear, lambda j: j.account.id)
+    by_account = group_by(clear, attrgetter("account.id"))
     whole, right = len(by_account), sum(all(j.verdict == "right" for j in group) for group in by_account.values())
     yield (
         f"points with a margin of {CLEAR:g}x or more: {count['right']} of {len(clear)} right"

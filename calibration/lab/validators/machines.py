@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 
 from placer.calibration.lab.published import trace_step
@@ -222,7 +223,7 @@ def _step_figures(rows: Sequence[PricedRow]) -> tuple[str, ...]:
 def ratio_lines(priced: Iterable[PricedRow]) -> Iterator[str]:
     """Of the same case on an accelerator and on its host's CPU: how many are said to be faster on the right one."""
     clear = [pair for pair in pairs(priced) if pair.is_clear]
-    for device, some in sorted(group_by(clear, lambda pair: pair.accelerator.row.device).items()):
+    for device, some in sorted(group_by(clear, attrgetter("accelerator.row.device")).items()):
         held = _right([pair for pair in some if pair.accelerator.held])
         yield f"{device} / CPU, {CLEAR:g}x apart and more: {_right(some)} on the right side; held out: {held}"
 

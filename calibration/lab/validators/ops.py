@@ -206,7 +206,7 @@ def _show(rows: Sequence[dict[str, Any]]) -> None:
         calls = list(timed_calls(record))
     nearest = nearest_profile(environment)
     whole = sum(call.seconds * call.count for call in calls)
-    for op, some in group_by(calls, lambda call: call.call.op).items():
+    for op, some in group_by(calls, attrgetter("call.op")).items():
         if sum(call.seconds * call.count for call in some) >= SHOWN * whole:
             _show_op(op, sorted(some, key=attrgetter("threads")), nearest)
 

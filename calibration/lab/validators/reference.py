@@ -16,6 +16,7 @@ from placer.calibration.lab.suite.accounts import hosts
 from placer.calibration.lab.suite.reference import ENTRIES, Case, Reference
 from placer.calibration.validation.cells import build_model, cell_workload, priced_on
 from placer.calibration.validation.record import Cell, Report, thread_count
+from placer.calibration.validation.run import silent
 from placer.calibration.validation.table import Table
 from placer.decision import ABOUT_THE_SAME, TIE, Decision, Traced, break_even_steps, decide, is_cpu, traced_step
 from placer.errors import CalibrationError, PlacerError
@@ -191,7 +192,7 @@ class Decided:
 
 
 def what_if_tables(
-    report: Report, profile: Profile, gpus: Sequence[str], say: Callable[[str], Any] = lambda _: None
+    report: Report, profile: Profile, gpus: Sequence[str], say: Callable[[str], Any] = silent
 ) -> Iterator[Table | str]:
     """A table for each GPU and number of threads of the report, and below it how many claims come out as reported.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from placer.pricing.shapes.shape import (
@@ -135,7 +136,7 @@ class Matrices(Shape):
         if "distances" in op.traits:
             a, b = call.inputs[1:3] if op.backward else call.inputs[:2]
             return cls(math.prod(a.shape[:-2]), a.shape[-2], b.shape[-2], a.shape[-1])
-        matrix = max((t for t in call.inputs if len(t.shape) > 1), key=lambda t: t.numel)
+        matrix = max((t for t in call.inputs if len(t.shape) > 1), key=attrgetter("numel"))
         rows, columns = matrix.shape[-2:]
         return cls(math.prod(matrix.shape[:-2]), rows, columns, min(rows, columns))
 
@@ -164,7 +165,7 @@ class Transform(Shape):
 
     @classmethod
     def read(cls, call: OpCall, op: Op) -> Self:
-        signal = max((*call.inputs, *call.outputs), key=lambda t: t.numel)
+        signal = max((*call.inputs, *call.outputs), key=attrgetter("numel"))
         dims = next((argument for argument in call.args if isinstance(argument, tuple)), (-1,))
         length = math.prod(signal.shape[d] for d in dims if isinstance(d, int)) or 1
         return cls(signal.numel, length, not signal.contiguous)

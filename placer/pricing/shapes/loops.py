@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from placer.pricing.shapes.shape import (
@@ -205,7 +206,7 @@ class Rows(Shape):
 
     @classmethod
     def read(cls, call: OpCall, op: Op) -> Self:
-        source = max(call.inputs, key=lambda t: t.numel)
+        source = max(call.inputs, key=attrgetter("numel"))
         return cls(source.numel, source.shape[-1] if source.shape else 1, not source.contiguous)
 
     def cut(self, work: Work) -> Cut:
@@ -239,7 +240,7 @@ class Normalization(Shape):
 
     @classmethod
     def read(cls, call: OpCall, op: Op) -> Self:
-        source = max(call.inputs, key=lambda t: t.numel)
+        source = max(call.inputs, key=attrgetter("numel"))
         return cls(source.numel, _channels(call, source), not source.contiguous, has_true_argument(call))
 
     def cut(self, work: Work) -> Cut:
@@ -277,7 +278,7 @@ class Windows(Shape):
 
     @classmethod
     def read(cls, call: OpCall, op: Op) -> Self:
-        large = max((*call.inputs, *call.outputs), key=lambda t: t.numel)
+        large = max((*call.inputs, *call.outputs), key=attrgetter("numel"))
         small = call.inputs[0] if op.backward else call.outputs[0]
         return cls(large.numel, small.numel, max(large.numel / max(small.numel, 1), 1.0), not large.contiguous)
 
@@ -309,7 +310,7 @@ class Reduction(Shape):
 
     @classmethod
     def read(cls, call: OpCall, op: Op) -> Self:
-        source = max(call.inputs, key=lambda t: t.numel, default=None)
+        source = max(call.inputs, key=attrgetter("numel"), default=None)
         if source is None:
             return cls(0, 0, inner_survives=False, strided=False)
         out = largest(call.outputs)

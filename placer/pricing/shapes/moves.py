@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from placer.pricing.shapes.shape import ITEM, ONE_PIECE, Cut, Shape, Work, cut, is_index, largest
@@ -124,7 +125,7 @@ def _indexed(call: OpCall, op: Op) -> tuple[float, float, float]:
     if "along" in op.traits and len(call.inputs) > 1:  # their tables may hold integers too
         index, values = call.inputs[1], [t.numel for t in (call.inputs[0], *call.inputs[2:])]
     else:
-        index = max((t for t in call.inputs if is_index(t)), key=lambda t: t.numel, default=None)
+        index = max((t for t in call.inputs if is_index(t)), key=attrgetter("numel"), default=None)
         values = [t.numel for t in call.inputs if not is_index(t)]
     indices = index.stored_bytes / index.item_bytes if index is not None else 1.0
     out = largest(call.outputs)
