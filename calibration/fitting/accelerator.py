@@ -110,7 +110,10 @@ def _between_rounds(networks: Sequence[Sequence[float]]) -> float:
     count = min(map(len, networks))
     if count < 2:
         return 0.0
-    beyond = [[ratio - statistics.median(rounds) for ratio in rounds[:count]] for rounds in networks]
+    beyond = []
+    for rounds in networks:
+        middle = statistics.median(rounds)
+        beyond.append([ratio - middle for ratio in rounds[:count]])
     medians = [statistics.median(each) for each in zip(*beyond, strict=True)]
     return float(np.std(medians, ddof=1))
 

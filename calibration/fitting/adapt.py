@@ -111,6 +111,10 @@ def _adapted(
     )
 
 
+def _label(network: Network, work: Work) -> str:
+    return next(name for name in known_labels(work) if name in network.labels)
+
+
 class Curve:
     """How log(seconds) of n ops changes with the numbers of a device, in units of their prior standard deviations.
 
@@ -125,7 +129,7 @@ class Curve:
         if network is not None and self.count:
             spread = np.std(list(network.devices.values()), axis=0)
             self._spreads = prior.numbers * np.maximum(spread, LEAST_SPREAD)
-            self._labels = [next(name for name in known_labels(work) if name in network.labels) for work in works]
+            self._labels = [_label(network, work) for work in works]
             _, self._x = cpu_inputs(works, device)
             self._expected = network.learnt(self._x, self._labels, self._before)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,12 @@ class TimedCall:
 
 def written(call: OpCall, seconds: float) -> list[Any]:
     """A call and its seconds as JSON can hold them."""
-    specs = [[[list(t.shape), list(t.stride), t.dtype] for t in some] for some in (call.inputs, call.outputs)]
-    return [call.op, *specs, call.args, call.phase, call.in_place, call.kept_bytes > 0, round(seconds, 9)]
+    inputs, outputs = _written_tensors(call.inputs), _written_tensors(call.outputs)
+    return [call.op, inputs, outputs, call.args, call.phase, call.in_place, call.kept_bytes > 0, round(seconds, 9)]
+
+
+def _written_tensors(tensors: Sequence[TensorSpec]) -> list[Any]:
+    return [[list(tensor.shape), list(tensor.stride), tensor.dtype] for tensor in tensors]
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -97,8 +101,12 @@ def _speeds(found: Mapping[str, float], threads: int) -> MeasuredSpeeds:
 
 
 def _call(op: str, inputs: Any, outputs: Any, args: Any, phase: Any, in_place: bool, kept: bool) -> OpCall:
-    made, results = (tuple(TensorSpec(*map(_hashable, spec)) for spec in specs) for specs in (inputs, outputs))
+    made, results = _tensors(inputs), _tensors(outputs)
     return OpCall(op, made, results, _hashable(args), phase, in_place=in_place, kept_bytes=int(kept))
+
+
+def _tensors(specs: Any) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(*map(_hashable, spec)) for spec in specs)
 
 
 def _hashable(value: Any) -> Any:

@@ -202,7 +202,9 @@ def _typical(seen: Sequence[Phases], seconds: float) -> Phases | None:
     """The median phases, scaled to a step of ``seconds``; None where none were seen."""
     if not seen:
         return None
-    middle = {name: statistics.median(phases[name] for phases in seen) for name in seen[0]}
+    middle = {}
+    for name in seen[0]:
+        middle[name] = statistics.median(phases[name] for phases in seen)
     return {name: value * seconds / max(sum(middle.values()), 1e-9) for name, value in middle.items()}
 
 
@@ -255,7 +257,8 @@ def time_step_waiting(
     if any(one.names != marked.names for one in passes) or len(numbers) != len(marked.names):
         return None
     whole += [timer.seconds() for _ in range(rounds)]
-    waits = [max(middle - overhead, 0.0) for middle in _middles([one.waits for one in passes])]
+    waited = _middles([one.waits for one in passes])
+    waits = [max(middle - overhead, 0.0) for middle in waited]
     issues = _middles([one.issues for one in passes])
 
     def matched(seconds: Sequence[float]) -> list[OpTiming | None]:

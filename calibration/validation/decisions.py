@@ -41,8 +41,11 @@ def decisions(cells: Iterable[Cell]) -> list[DecisionScore]:
     """
     measured = [cell for cell in cells if cell.measured is not None]
     groups = group_by(measured, attrgetter("network", "batch", "mode", "threads")).values()
-    scenarios = [{cell.device: cell for cell in group} for group in groups]
-    asked = [scenario for scenario in scenarios if len(scenario) > 1]
+    asked: list[Scenario] = []
+    for group in groups:
+        scenario = {cell.device: cell for cell in group}
+        if len(scenario) > 1:
+            asked.append(scenario)
     choices = {"placer": [_fastest(scenario, _predicted(scenario)) for scenario in asked], **_by_baselines(asked)}
     for device in _devices(asked):
         choices[f"always {device}"] = [_always(scenario, device, max) for scenario in asked]
@@ -79,13 +82,16 @@ def _devices(asked: Sequence[Scenario]) -> list[str]:
     return list(dict.fromkeys(cell.device for scenario in asked for cell in scenario.values()))
 
 
+def _baseline(scenario: Scenario, name: str) -> dict[str, float | None]:
+    return {place: cell.baselines.get(name) for place, cell in scenario.items()}
+
+
 def _by_baselines(asked: Sequence[Scenario]) -> dict[str, list[str]]:
     """The place of each scenario that each baseline finds the fastest."""
     names = dict.fromkeys(name for scenario in asked for cell in scenario.values() for name in cell.baselines)
     choices: dict[str, list[str]] = {}
     for name in names:
-        times = [{place: cell.baselines.get(name) for place, cell in scenario.items()} for scenario in asked]
-        choices[name] = list(map(_fastest, asked, times))
+        choices[name] = [_fastest(scenario, _baseline(scenario, name)) for scenario in asked]
     return choices
 
 

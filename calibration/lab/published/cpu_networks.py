@@ -129,13 +129,14 @@ def read_ops(leave_out: str = "") -> list[Ops]:
     found = []
     for family, members in rows.items():
         machines = [name for name in members[0] if "@" in name and not (leave_out and name.startswith(leave_out))]
-        works = [
-            work_of_features(family, row["op"], row["dtype"], [float(v) for v in row["features"].split()])
-            for row in members
-        ]
-        prices = {
-            name: np.log([float(row[name] or "nan") * 1e-6 for row in members]).astype(np.float32) for name in machines
-        }
+        works = []
+        for row in members:
+            features = [float(v) for v in row["features"].split()]
+            works.append(work_of_features(family, row["op"], row["dtype"], features))
+        prices = {}
+        for name in machines:
+            seconds = [float(row[name] or "nan") * 1e-6 for row in members]
+            prices[name] = np.log(seconds).astype(np.float32)
         weights = np.array([WEIGHTS[row["origin"]] for row in members], dtype=np.float32)
         known = {op_label(work) for work in works}
         published = [op for op in of_classes[family] if op_label(op.work) in known]
@@ -203,7 +204,7 @@ def train(ops: Ops, fits: Mapping[str, Device], epochs: int = EPOCHS) -> Trained
 
 
 def _fit(net: Net, of: Mapping[str, Tensor], some: Tensor, epochs: int) -> None:
-    layers = [p for layer in (net.first, net.second, net.last) for p in layer.parameters()]
+    layers = [*net.first.parameters(), *net.second.parameters(), *net.last.parameters()]
     optimizer = torch.optim.AdamW(
         [
             {"params": [*layers, net.device.weight, net.label.weight], "weight_decay": DECAY},
@@ -240,7 +241,10 @@ def document(trained: Mapping[str, Trained], ops: Sequence[Ops]) -> dict[str, An
             "sigma": {"": (round(found.error, 4), round(2.0 * found.error, 4))},
         }
     classes = {}
-    for kind in sorted({op.kind for rows in ops for op in rows.published}):
+    kinds: set[str] = set()
+    for rows in ops:
+        kinds.update(op.kind for op in rows.published)
+    for kind in sorted(kinds):
         families = families_of(trained, ops, kind)
         if kind == MEASURED:
             families = {name: fit for name, fit in families.items() if not FAMILIES[name].multiplies}

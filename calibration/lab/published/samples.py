@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -62,10 +62,13 @@ class Table:
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         numbers: dict[tuple[Row, str, str], int] = {}
-        self.members = [
-            [(numbers.setdefault((row, sample.gpu, dtype), len(numbers)), n) for row, dtype, n in sample.rows]
-            for sample in samples
-        ]
+        self.members: list[list[tuple[int, int]]] = []
+        for sample in samples:
+            members = []
+            for row, dtype, count in sample.rows:
+                number = numbers.setdefault((row, sample.gpu, dtype), len(numbers))
+                members.append((number, count))
+            self.members.append(members)
         self.instances = list(numbers)
         self.floor = Floor(*np.zeros((3, len(numbers))))
         self.position = np.zeros(len(numbers), dtype=np.int64)
@@ -91,7 +94,7 @@ def op_samples(ops: Iterable[PublishedOp]) -> list[Sample]:
     """Samples of published operators."""
     found: list[Sample] = []
     for op in ops:
-        rows = _part(tuple(row for call in op.calls for row in rows_of(describe(call, Context(0, False)))), op)
+        rows = _part(tuple(_rows_of_calls(op.calls)), op)
         dtyped = tuple(
             (row, "tf32" if op.dtype == "tf32" and row.kind == "convolution" else row.dtype, 1) for row in rows
         )
@@ -108,11 +111,16 @@ def _half(row: Row, part: str) -> tuple[float, ...]:
     return tuple(found.values())
 
 
+def _rows_of_calls(calls: Iterable[OpCall]) -> Iterator[Row]:
+    for call in calls:
+        yield from rows_of(describe(call, Context(0, False)))
+
+
 def problem_samples(problems: Iterable[PublishedProblem]) -> list[Sample]:
     """Samples of published problems: several ops in a row, on a device that was idle before."""
     found: list[Sample] = []
     for problem in problems:
-        rows = Counter(row for call in problem.calls for row in rows_of(describe(call, Context(0, False))))
+        rows: Counter[Row] = Counter(_rows_of_calls(problem.calls))
         sheet = find_gpu(problem.gpu)
         host_bound = problem.seconds < _FIRST_LAUNCH + len(problem.calls) * _SLOW_HOST / _HIDDEN_ALONE
         found.append(

@@ -173,5 +173,6 @@ def _tensor(dtype: str, tensor: Any) -> TensorSpec:
     """A shape, or an object with ``shape`` and what differs from a contiguous tensor of ``dtype``."""
     given = tensor if isinstance(tensor, dict) else {"shape": tensor}
     shape = given["shape"]
-    contiguous = [math.prod(max(size, 1) for size in shape[i + 1 :]) for i in range(len(shape))]
+    sizes = [max(size, 1) for size in shape]
+    contiguous = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
     return TensorSpec(tuple(shape), tuple(given.get("stride", contiguous)), given.get("dtype", dtype))

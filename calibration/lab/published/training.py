@@ -178,9 +178,13 @@ class Trainer:
                 schedule.step()
 
     def _optimizer(self) -> torch.optim.Optimizer:
-        numbers = [p for net in self.nets.values() for p in (net.device.weight, net.label.weight)]
+        numbers: list[Tensor] = []
+        parameters: list[Tensor] = []
+        for net in self.nets.values():
+            numbers += [net.device.weight, net.label.weight]
+            parameters += net.parameters()
         own = {id(p) for p in numbers}
-        rest = [p for net in self.nets.values() for p in net.parameters() if id(p) not in own]
+        rest = [p for p in parameters if id(p) not in own]
         groups = [{"params": rest, "weight_decay": _DECAY}, {"params": numbers, "weight_decay": _NUMBERS_DECAY}]
         return torch.optim.AdamW(groups, lr=_RATE)
 
@@ -203,11 +207,20 @@ class Trainer:
         of_source = [_WEIGHT_OF.get(self.samples[i].source, 1.0) for i in numbers]
         return torch.tensor([w * min(1.0, alike / sizes[key]) ** 0.5 for w, key in zip(of_source, keys, strict=True)])
 
+    def _members(self, numbers: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+        """The instances of samples by number, the count of each, and the position in ``numbers`` of its sample."""
+        instances, counts, positions = [], [], []
+        for position, number in enumerate(numbers):
+            for instance, count in self.table.members[number]:
+                instances.append(instance)
+                counts.append(count)
+                positions.append(position)
+        return instances, counts, positions
+
     def _loss(self, numbers: Sequence[int], weights: Tensor) -> Tensor:
-        members = [self.table.members[i] for i in numbers]
-        instances = torch.tensor([j for own in members for j, _ in own])
-        counts = torch.tensor([float(n) for own in members for _, n in own])
-        of = torch.tensor([k for k, own in enumerate(members) for _ in own])
+        members, counted, positions = self._members(numbers)
+        instances, of = torch.tensor(members), torch.tensor(positions)
+        counts = torch.tensor([float(count) for count in counted])
         known = (torch.rand(len(numbers), generator=self._random) > _NO_GPU).float()[of]
         learnt = self._learnt(instances, known, self._drawn_labels(instances))
         each = counts * (self._launch[instances] + self._physics[instances] * torch.exp(learnt))
@@ -239,8 +252,8 @@ class Trainer:
     @torch.no_grad()
     def predicted(self, numbers: Sequence[int], *, known: bool) -> NDArray[np.float64]:
         """Device seconds of samples by number, with their GPU's own numbers or (``known`` False) without."""
-        members = [self.table.members[i] for i in numbers]
-        used, place = np.unique([j for own in members for j, _ in own], return_inverse=True)
+        instances, counts, positions = self._members(numbers)
+        used, place = np.unique(instances, return_inverse=True)
         learnt = self._learnt(torch.tensor(used), torch.full((len(used),), float(known)), self._label[used])
         above, each = learnt.numpy().astype(float), np.zeros(len(used))
         for number, kind in enumerate(self.kinds):
@@ -248,8 +261,7 @@ class Trainer:
             floor = Floor(*(values[used[own]] for values in self.table.floor))
             each[own] = kernel_seconds(kind, floor, above[own])
         found = np.zeros(len(numbers))
-        counts = [n for own in members for _, n in own]
-        np.add.at(found, [k for k, own in enumerate(members) for _ in own], each[place] * counts)
+        np.add.at(found, positions, each[place] * counts)
         return found
 
 

@@ -380,12 +380,13 @@ class NoisyLinear(nn.Module):
     def draw(self) -> None:
         """Draw new noise, as the outer product of two vectors."""
         outputs, inputs = self.weight.shape
-        seen, said = (
-            noise.sign().mul_(noise.abs().sqrt_())
-            for noise in (torch.randn(n, device=self.weight.device) for n in (inputs, outputs))
-        )
+        seen, said = self._vector(inputs), self._vector(outputs)
         self.weight_noise.copy_(said.ger(seen))
         self.bias_noise.copy_(said)
+
+    def _vector(self, size: int) -> Tensor:
+        noise = torch.randn(size, device=self.weight.device)
+        return noise.sign().mul_(noise.abs().sqrt_())
 
 
 class Rainbow(nn.Module):

@@ -164,9 +164,8 @@ class Liquid(nn.Module):
         super().__init__()
         self.scale, self.shift = nn.Parameter(torch.ones(16)), nn.Parameter(torch.zeros(16))
         # Weight, middle and slope of sigmoid synapses, mask and reversal, from 16 inputs and from all neurons.
-        self.sensory, self.inner = (
-            nn.ParameterList(nn.Parameter(torch.ones(sources, 66)) for _ in range(5)) for sources in (16, 66)
-        )
+        self.sensory = nn.ParameterList(nn.Parameter(torch.ones(16, 66)) for _ in range(5))
+        self.inner = nn.ParameterList(nn.Parameter(torch.ones(66, 66)) for _ in range(5))
         self.capacity, self.leak, self.rest = (nn.Parameter(torch.ones(66)) for _ in range(3))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -154,7 +154,9 @@ def summary(judged: Sequence[Judged]) -> Iterator[str]:
     clear = [j for j in judged if j.verdict != "near"]
     count = Counter(j.verdict for j in clear)
     by_account = group_by(clear, attrgetter("account.id"))
-    whole, right = len(by_account), sum(all(j.verdict == "right" for j in group) for group in by_account.values())
+    whole, right = len(by_account), 0
+    for group in by_account.values():
+        right += all(j.verdict == "right" for j in group)
     yield (
         f"points with a margin of {CLEAR:g}x or more: {count['right']} of {len(clear)} right"
         f"{_share(count['right'], len(clear))}, {count['tie']} called a tie, {count['wrong']} wrong"

@@ -17,6 +17,7 @@ import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -151,14 +152,18 @@ def _cell(cell: Cell, entry: Entry, model: CostModel, traces: dict[tuple[str, in
 def fitted(records: Sequence[Sequence[Step]]) -> tuple[Array, list[float]]:
     """(the cost of each of ``HOST_WORK``, none below zero; the pace of each record, whose geometric mean is 1)."""
     paces = [1.0] * len(records)
-    rows = np.array([step.amounts for steps in records for step in steps])
+    rows = np.array([step.amounts for step in chain.from_iterable(records)])
     costs: Array = np.zeros(len(HOST_WORK))
     for _ in range(TURNS):
-        pairs = [(step, pace) for steps, pace in zip(records, paces, strict=True) for step in steps]
-        weights = np.array([step.weight * pace for step, pace in pairs])
-        costs = _least_absolute(rows * weights[:, None], np.array([step.seconds * step.weight for step, _ in pairs]))
-        ratios = [[step.seconds / max(float(step.amounts @ costs), 1e-9) for step in steps] for steps in records]
-        medians = [statistics.median(each) for each in ratios]
+        weights, targets = [], []
+        for steps, pace in zip(records, paces, strict=True):
+            weights += [step.weight * pace for step in steps]
+            targets += [step.seconds * step.weight for step in steps]
+        costs = _least_absolute(rows * np.array(weights)[:, None], np.array(targets))
+        medians = []
+        for steps in records:
+            ratios = [step.seconds / max(float(step.amounts @ costs), 1e-9) for step in steps]
+            medians.append(statistics.median(ratios))
         paces = [median / statistics.geometric_mean(medians) for median in medians]
     return costs, paces
 
@@ -175,17 +180,18 @@ def _least_absolute(rows: Array, targets: Array) -> Array:
     return costs
 
 
+def _of_host(record: Measured, held: set[str]) -> list[Step]:
+    """The steps of a record that the host takes the time of, without those of networks in ``held``."""
+    return [step for step in (*record.generated, *record.cells) if step.is_of_host and step.network not in held]
+
+
 def left_out(record: Measured, others: Sequence[Measured]) -> tuple[list[float], float]:
     """(predicted over measured seconds of each cell by costs of the others' other networks, the pace that was told)."""
     networks = sorted({step.network for step in record.cells})
     ratios, paces = [], []
     for number in range(FOLDS):
         held = set(networks[number::FOLDS])
-        known = [
-            [step for step in (*other.generated, *other.cells) if step.is_of_host and step.network not in held]
-            for other in others
-        ]
-        costs, _ = fitted(known)
+        costs, _ = fitted([_of_host(other, held) for other in others])
         framework = host_framework(dict(zip(HOST_WORK, costs.tolist(), strict=True)))
         pace = host_pace(record.observations, record.fit, framework).factor
         paces.append(pace)
@@ -204,7 +210,7 @@ def main() -> None:
     networks = {entry.name: entry for entry in (*entries("full"), *accelerator_entries()) if not entry.missing()}
     traces: dict[tuple[str, int, str], Trace] = {}
     records = [read(folder, networks, traces) for folder in options.records]
-    costs, paces = fitted([[s for s in (*r.generated, *r.cells) if s.is_of_host] for r in records])
+    costs, paces = fitted([_of_host(record, set()) for record in records])
     for name, cost in zip(HOST_WORK, costs.tolist(), strict=True):
         print(f'    "{name}": {1e6 * cost:.3g}e-6,')
     for record, pace in zip(records, paces, strict=True):

@@ -257,7 +257,9 @@ def pairs(priced: Iterable[PricedRow]) -> Iterator[Pair]:
     ops = [p for p in priced if isinstance(p.row, MachineOp)]
     for rows in group_by(ops, _case).values():
         cpus = [p for p in rows if p.row.device == "cpu"]
-        yield from (Pair(p, cpu) for p in rows if p.row.device != "cpu" for cpu in cpus)
+        for p in rows:
+            if p.row.device != "cpu":
+                yield from (Pair(p, cpu) for cpu in cpus)
 
 
 def _case(priced: PricedRow) -> tuple[str, str, str]:

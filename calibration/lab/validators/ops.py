@@ -83,12 +83,16 @@ def parsed(text: str) -> Call:
     return Call(function, tuple(tuple(map(int, shape.split("x"))) for shape in shapes.split(", ")))
 
 
+def _scaled(shape: Sequence[int], times: int) -> list[int]:
+    return [n * times if n >= LEAST_SCALED else n for n in shape]
+
+
 def sizes_of(name: str) -> Iterator[dict[str, Any]]:
     """A line for each size of a call and number of threads, as records of single ops have them."""
     call = parsed(name)
     torch.empty(LARGE_BLOCK, dtype=torch.uint8)  # as calibration does
     for number, times in enumerate(TIMES):
-        shapes = [[n * times if n >= LEAST_SCALED else n for n in shape] for shape in call.shapes]
+        shapes = [_scaled(shape, times) for shape in call.shapes]
         try:
             rows = list(timed(call.function, tuple(map(torch.randn, shapes))))
         except (RuntimeError, PlacerError):  # a function that is made for its own shapes alone
@@ -177,7 +181,9 @@ def print_scores(scored: Sequence[Scored]) -> None:
     groups = {"all": scored, **group_by(scored, attrgetter("threads"))}
     show(tables({"calls": groups}, ("number", *ERRORS), errors), sys.stdout)
     by_op = group_by(scored, attrgetter("op"))
-    ratios = {op: statistics.median(call.predicted / call.measured for call in some) for op, some in by_op.items()}
+    ratios = {}
+    for op, calls in by_op.items():
+        ratios[op] = statistics.median(call.predicted / call.measured for call in calls)
     print("furthest off (predicted / measured):")
     for op in sorted(ratios, key=lambda op: -abs(math.log(ratios[op])))[:30]:
         print(f"  {op:40s} {ratios[op]:6.2f}  {len(by_op[op])} calls")
@@ -245,7 +251,10 @@ def _cycles(op: Op, calls: Sequence[TimedCall], nearest: Profile) -> str:
     """What the calls on one thread tell of an op's cycles: those on several wait for other programs too."""
     samples = Samples(*np.array([sample_of(call, beside(nearest, call.speeds, 1)) for call in calls]).T)
     if op is NO_ROW:  # as most ops of one kernel would have them
-        elements = [float(max(t.numel for t in (*call.call.inputs, *call.call.outputs))) for call in calls]
+        elements = []
+        for call in calls:
+            largest = max(t.numel for t in (*call.call.inputs, *call.call.outputs))
+            elements.append(float(largest))
         samples = samples._replace(units=np.array(elements))
     fitted = fit_one(samples)
     if fitted is None:

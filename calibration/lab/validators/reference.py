@@ -68,7 +68,8 @@ def reference_tables(cells: Sequence[Cell]) -> Iterator[Table | str]:
 
 def _counted(rows: Sequence[Cells]) -> str:
     """How many choices are right, and how many clear claims hold, where both devices were measured."""
-    verdicts, claims = (Counter(row[COLUMNS.index(name)] for row in rows) for name in ("right", "as reported"))
+    verdicts = Counter(row[COLUMNS.index("right")] for row in rows)
+    claims = Counter(row[COLUMNS.index("as reported")] for row in rows)
     clear = claims["yes"] + claims["tie"] + claims["no"]
     return (
         f"choices: {verdicts['right']} of {verdicts['right'] + verdicts['wrong']} right; the accounts' clear claims: "
@@ -218,7 +219,10 @@ def what_if_tables(
             hardware = Hardware.of(profile, threads, name)
             say(f"{hardware.gpu}, {thread_count(threads)} of the CPU")
             title = f"Reference systems on the CPU with {thread_count(threads)}, and on a {hardware.gpu} beside it"
-            yield from _table(title, [d for steps in systems for d in _decided(steps, hardware, measured)])
+            decided = []
+            for steps in systems:
+                decided += _decided(steps, hardware, measured)
+            yield from _table(title, decided)
 
 
 def _decided(

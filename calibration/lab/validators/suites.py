@@ -97,16 +97,16 @@ def estimate_for(source: Profile | str | Path | None) -> Profile:
     return uncalibrated(fits, facts, f"estimate from {nearest.fingerprint['cpu']}")
 
 
+def _tells_speed(fit: Device) -> bool:
+    return bool(fit.cores) or any(family.measured for family in fit.families.values())
+
+
 def _speeds_of(profile: Profile, threads: int) -> MeasuredSpeeds:
     """What the speed probe would find on a calibrated machine, by its calibration.
 
     Raises CalibrationError where that has not measured one core.
     """
-    measured = {
-        fit.threads
-        for fit in profile.fits
-        if fit.device == "cpu" and (fit.cores or any(family.measured for family in fit.families.values()))
-    }
+    measured = {fit.threads for fit in profile.fits if fit.device == "cpu" and _tells_speed(fit)}
     if 1 not in measured:
         there = ", ".join(map(str, sorted(measured))) or "no"
         raise CalibrationError(
