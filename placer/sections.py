@@ -77,8 +77,11 @@ class Section:
 
 def render(sections: Iterable[Section], *, width: int = 100, color: bool = False) -> str:
     """Text at most ``width`` columns wide, but for commands; with ANSI codes only where ``color`` asks for them."""
-    blocks = [block for section in sections for block in _blocks(section, width, color)]
-    return "\n\n".join("\n".join(line.rstrip() for line in block) for block in blocks) + "\n"
+    blocks: list[list[str]] = []
+    for section in sections:
+        blocks += _blocks(section, width, color)
+    texts = ["\n".join(map(str.rstrip, block)) for block in blocks]
+    return "\n\n".join(texts) + "\n"
 
 
 def _blocks(section: Section, width: int, color: bool) -> list[list[str]]:
@@ -133,10 +136,11 @@ def _table(section: Section, width: int, color: bool) -> Iterator[str]:
     """The lines of a table; beside each column with bars there is one for these, where they have room."""
     margin, between = (" ", "   ") if section.heads else ("", "  ")
     columns = _columns(section, width - len(margin), len(between))
-    rows = [
-        ([column.texts[row] for column in columns], [column.codes[row] for column in columns])
-        for row in range(len(section.rows))
-    ]
+    rows = []
+    for row in range(len(section.rows)):
+        texts = [column.texts[row] for column in columns]
+        codes = [column.codes[row] for column in columns]
+        rows.append((texts, codes))
     if section.heads:
         rows.insert(0, ([column.head for column in columns], [0] * len(columns)))
     for number, (texts, codes) in enumerate(rows):

@@ -102,7 +102,8 @@ def command(
     clouds = [checked(parse_vcpus, text) for text in vcpus]
     here = host(profile)
     compared = [named(machine, here) for machine in asked] + of_gpus(gpus, here.profile) + clouds
-    compared += [machine for path in files for machine in of_file(path, here.profile)]
+    for path in files:
+        compared += of_file(path, here.profile)
     if catalog is not None:
         from placer.integrations import skypilot
 

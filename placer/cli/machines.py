@@ -78,7 +78,9 @@ def named(asked: Machine | str, here: Machine) -> Machine:
 def of_gpus(names: Iterable[str], cpu: Profile) -> list[Machine]:
     """Each GPU beside that CPU; ``all``: every one of the catalog that is a card. Raises UnknownGPU."""
     cards = [sheet.name for sheet in gpus().values() if not sheet.integrated]
-    wanted = [gpu for name in names for gpu in (cards if name.lower() == _ALL else [find_gpu(name).name])]
+    wanted: list[str] = []
+    for name in names:
+        wanted += cards if name.lower() == _ALL else [find_gpu(name).name]
     return [gpu_beside(name, cpu) for name in dict.fromkeys(wanted)]
 
 

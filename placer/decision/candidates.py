@@ -285,7 +285,9 @@ def residence(workload: Workload, fitted_as: Mapping[str, str]) -> Residence:
     """
     tensors = _kept(workload.modules)
     if workload.mode == "train":
-        learnt: list[Any] = [p.grad for module in workload.modules for p in module.parameters()]
+        learnt: list[Any] = []
+        for module in workload.modules:
+            learnt += [parameter.grad for parameter in module.parameters()]
         if isinstance(workload.optimizer, torch.optim.Optimizer):
             learnt.append(dict(workload.optimizer.state))
         tensors += distinct(learnt)
@@ -297,8 +299,12 @@ def residence(workload: Workload, fitted_as: Mapping[str, str]) -> Residence:
 
 def _kept(modules: Sequence[nn.Module]) -> list[Tensor]:
     """The parameters and buffers that have a shape, each once."""
-    tensors = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
-    return list({id(tensor): tensor for tensor in tensors if not is_lazy(tensor)}.values())
+    tensors: dict[int, Tensor] = {}
+    for module in modules:
+        for tensor in (*module.parameters(), *module.buffers()):
+            if not is_lazy(tensor):
+                tensors[id(tensor)] = tensor
+    return list(tensors.values())
 
 
 def _bytes(tensor: Tensor) -> int:

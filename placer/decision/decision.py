@@ -213,9 +213,11 @@ def pareto(costs: Mapping[_Name, Cost], *, energy: bool) -> frozenset[_Name]:
     known of it that is known of the cost.
     """
     amounts = {name: _amounts(cost, energy) for name, cost in costs.items()}
-    return frozenset(
-        name for name, ours in amounts.items() if not any(_betters(theirs, ours) for theirs in amounts.values())
-    )
+    unbettered: list[_Name] = []
+    for name, ours in amounts.items():
+        if not any(_betters(theirs, ours) for theirs in amounts.values()):
+            unbettered.append(name)
+    return frozenset(unbettered)
 
 
 def _amounts(cost: Cost, energy: bool) -> tuple[float | None, ...]:

@@ -45,8 +45,12 @@ class Obstacles:
     ) -> None:
         self.bound = bound(modules)
         self._traces = traces
-        flags = [flag for optimizer in instances(optimizers) for flag in device_flags(optimizer)]
-        self._flags = list(dict.fromkeys([*flags, *(flag for trace in traces for flag in trace.optimizer_flags)]))
+        flags: list[tuple[str, str]] = []
+        for optimizer in instances(optimizers):
+            flags += device_flags(optimizer)
+        for trace in traces:
+            flags += trace.optimizer_flags
+        self._flags = list(dict.fromkeys(flags))
 
     def on(self, device: str, *, here: bool = True) -> str | None:
         """Why a device cannot run it, or must not be given it; None where it can, as far as is known.
@@ -170,7 +174,9 @@ def _missing(kind: str, trace: Trace) -> str | None:
     if packed is not None:
         return f"{kind} has no {packed.op}{_called_in(packed.layer)}, which is for the CPU: give the float model"
     dtypes = _DTYPES_MISSING.get(kind, frozenset())
-    specs = (*trace.parameters, *trace.buffers, *trace.batch, *(t for call in trace.calls for t in call.outputs))
+    specs = [*trace.parameters, *trace.buffers, *trace.batch]
+    for call in trace.calls:
+        specs += call.outputs
     dtype = next((spec.dtype for spec in specs if spec.dtype in dtypes), None) if dtypes else None
     if dtype is not None:
         return f"{kind} has no {dtype}: use float32"

@@ -80,7 +80,9 @@ def agreed(decision: Decision, candidates: Iterable[str], workload: Workload, *,
 def _name(workload: Workload) -> str:
     """The same on every rank, for one model: not its batch, which may differ from rank to rank."""
     kind = type(workload.model)
-    parameters = sum(p.numel() for module in workload.modules for p in module.parameters() if not is_lazy(p))
+    parameters = 0
+    for module in workload.modules:
+        parameters += sum(p.numel() for p in module.parameters() if not is_lazy(p))
     name = getattr(workload.model, "__qualname__", f"{kind.__module__}.{kind.__qualname__}")
     return f"placer/{name}/{parameters}/{workload.mode}"
 

@@ -115,8 +115,9 @@ def shared_models(parts: Sequence[Part]) -> list[int]:
     tensors: list[set[int]] = []
     models: list[int] = []
     for number, part in enumerate(parts):
-        modules = part.workload.modules
-        ours = {id(tensor) for module in modules for tensor in (*module.parameters(), *module.buffers())}
+        ours: set[int] = set()
+        for module in part.workload.modules:
+            ours.update(id(tensor) for tensor in (*module.parameters(), *module.buffers()))
         shared = {models[earlier] for earlier in range(number) if tensors[earlier] & ours}
         models = [*(number if model in shared else model for model in models), number]
         tensors.append(ours)

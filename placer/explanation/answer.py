@@ -252,7 +252,10 @@ def _basis(explanation: ExplanationData, name: str) -> str:
 def _off(explanation: ExplanationData, names: Sequence[str]) -> str:
     """How far the numbers of these devices are off as a rule; "" where that is not known."""
     errors = [explanation.usual_errors[name] for name in names if name in explanation.usual_errors]
-    medians = [share for error in errors if error.median is not None for share in error.median]
+    medians: list[float] = []
+    for error in errors:
+        if error.median is not None:
+            medians += error.median
     if medians:
         low, high = f"{min(medians):.0%}", f"{max(medians):.0%}"
         return f"usually {high if low == high else f'{low[:-1]}–{high}'} off"

@@ -83,12 +83,10 @@ def rows(table: Table) -> tuple[tuple[LayerRow, ...], tuple[OpRow, ...]]:
                 of_op = ops.setdefault((call.op, family), _Sum(dict.fromkeys(table.costs, 0.0)))
                 for total in (of_phase, of_op):
                     total.add(device, part.count, seconds, source, guess=not backed(source, prediction.provenance))
-    layer_rows = [
-        LayerRow(layer, phase, phases[phase].devices, phases[phase].guessed)
-        for layer, phases in layers.items()
-        for phase in PHASES
-        if phase in phases
-    ]
+    layer_rows: list[LayerRow] = []
+    for layer, phases in layers.items():
+        in_order = [(phase, phases[phase]) for phase in PHASES if phase in phases]
+        layer_rows += [LayerRow(layer, phase, total.devices, total.guessed) for phase, total in in_order]
     op_rows = [
         OpRow(*key, round(max(total.counts.values())), total.devices, SOURCES[total.weakest], total.guessed)
         for key, total in ops.items()
@@ -123,14 +121,14 @@ def notes(table: Table) -> tuple[str, ...]:
     """The notes that all parts have, as they are; others with the part that they are of."""
     by_part = []
     for part in table.parts:
-        traces = [prediction.priced.trace for prediction in part.predictions.values()]
-        by_part.append((*table.notes, *part.notes, *(note for trace in traces for note in trace.notes)))
+        of_part = [*table.notes, *part.notes]
+        for prediction in part.predictions.values():
+            of_part += prediction.priced.trace.notes
+        by_part.append(of_part)
     common = set.intersection(*map(set, by_part))
-    labelled = [
-        note if note in common else f"{_label(part)}: {note}"
-        for part, notes in zip(table.parts, by_part, strict=True)
-        for note in notes
-    ]
+    labelled: list[str] = []
+    for part, of_part in zip(table.parts, by_part, strict=True):
+        labelled += [note if note in common else f"{_label(part)}: {note}" for note in of_part]
     return tuple(dict.fromkeys(labelled))
 
 

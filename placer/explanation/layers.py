@@ -50,7 +50,9 @@ def gathered(node: Node) -> Node:
             runs[-1].append(child)
         else:
             runs.append([child])
-    children = [row for run in runs for row in ([_merged(run)] if len(run) >= FEWEST_ALIKE else run)]
+    children: list[Node] = []
+    for run in runs:
+        children += [_merged(run)] if len(run) >= FEWEST_ALIKE else run
     return replace(node, children={child.label: child for child in children})
 
 
@@ -71,7 +73,8 @@ def _merged(run: Sequence[Node]) -> Node:
     merged = Node(first.label if first.label == last.label else f"{first.label}-{last.label} ({len(run)} alike)")
     for node in run:
         merged.add(node.seconds)
-    merged.children = {name: _merged([node.children[name] for node in run]) for name in first.children}
+    for name in first.children:
+        merged.children[name] = _merged([node.children[name] for node in run])
     issued = [node.own for node in run if node.own]
     merged.own = _merged(issued) if issued else None
     return merged

@@ -104,7 +104,8 @@ def _timeline(device: str, spans: Sequence[SpanRow]) -> str:
         }
         for span in spans
     ]
-    phases = {phase: colour for phase, colour in PHASE_COLOURS.items() if any(row["phase"] == phase for row in values)}
+    drawn = {row["phase"] for row in values}
+    phases = {phase: colour for phase, colour in PHASE_COLOURS.items() if phase in drawn}
     encoding = {
         "y": {"field": "lane", "type": "nominal", "sort": ["host", "device"], "title": None},
         "x": _quantitative("from", f"since the step began, {unit}", axis={"tickCount": 8}),
@@ -121,18 +122,18 @@ def _curves(sweep: Sweep) -> str:
     """The curves of all devices with their 90 % intervals on log scales; a rule where the choice turns."""
     called = sweep.headings
     unit, scale = _axis_unit(max(seconds for name in called for seconds, _, _ in sweep.times(name)))
-    values = [
-        {
-            "x": value,
-            "device": called[name],
-            "seconds": seconds / scale,
-            "low": low / scale,
-            "high": high / scale,
-            "what": f"{name}, {sweep.named(value)}: {format_seconds(seconds)}",
-        }
-        for name in called
-        for value, (seconds, low, high) in zip(sweep.rows, sweep.times(name), strict=True)
-    ]
+    values = []
+    for name, heading in called.items():
+        for value, (seconds, low, high) in zip(sweep.rows, sweep.times(name), strict=True):
+            point = {
+                "x": value,
+                "device": heading,
+                "seconds": seconds / scale,
+                "low": low / scale,
+                "high": high / scale,
+                "what": f"{name}, {sweep.named(value)}: {format_seconds(seconds)}",
+            }
+            values.append(point)
     ticks = {"values": list(sweep.rows), "labelOverlap": True, "format": ",d"}
     x = _quantitative("x", sweep.axis, scale={"type": "log", "nice": False}, axis=ticks)
     title = f"{unit} in all" if sweep.in_all else f"{unit} of {'the job' if sweep.part else 'a step'}"

@@ -115,7 +115,9 @@ class Sweep:
     def _table(self) -> Section:
         """One row per value, an arrow where the verdict changes; of many devices there is no room for intervals."""
         wide = len(self.costs) <= MOST_INTERVALS
-        columns = [column for name in self.headings.values() for column in ((name, "90% between") if wide else (name,))]
+        columns: list[str] = []
+        for name in self.headings.values():
+            columns += (name, "90% between") if wide else (name,)
         turning = {value for value, _ in self.verdicts()[1:]}
         times_of = [self.times(name) for name in self.costs]
         rows = []

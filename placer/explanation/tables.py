@@ -236,7 +236,10 @@ def _accelerator(explanation: ExplanationData) -> str:
 
 def _taking_time(parts: Iterable[Mapping[str, float]]) -> list[str]:
     """The names of the parts that take time on some device, in order."""
-    return list(dict.fromkeys(key for by_part in parts for key, seconds in by_part.items() if seconds))
+    names: list[str] = []
+    for by_part in parts:
+        names += [name for name, seconds in by_part.items() if seconds]
+    return list(dict.fromkeys(names))
 
 
 def _threads(explanation: ExplanationData) -> Section:

@@ -127,11 +127,11 @@ def rank(
     notes = tuple(f"{', '.join(names)} left out: {why}" for why, names in left_out.items())
     if not rows:
         raise PlacerError(f"no machine could be priced: {'; '.join(notes)}")
-    in_order = [
-        replace(row, machine=machine.name, count=machine.count, gpu=machine.gpu, note=machine.note)
-        for kind, row in ranked(rows, objective, target).items()
-        for machine in alike[kind]
-    ]
+    in_order: list[FleetRow] = []
+    for kind, row in ranked(rows, objective, target).items():
+        for machine in alike[kind]:
+            named = replace(row, machine=machine.name, count=machine.count, gpu=machine.gpu, note=machine.note)
+            in_order.append(named)
     unit = "job" if steps.unit == JOB else "step"
     return Fleet(tuple(in_order), steps.facts, objective, target, unit, steps.repeats, notes)
 

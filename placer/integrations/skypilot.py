@@ -61,7 +61,9 @@ def machines(cloud: str | None = None, region: str | None = None) -> list[Machin
             f"sky show-gpus --cloud {cloud.lower()}"
         )
     clouds = files if cloud is None else {cloud.lower(): files[cloud.lower()]}
-    offers = [offer for name, path in clouds.items() for offer in _offers(name, path)]
+    offers: list[Offer] = []
+    for name, path in clouds.items():
+        offers += _offers(name, path)
     if region is not None:
         offers = [offer for offer in offers if offer.region.lower() == region.lower()]
         if not offers:

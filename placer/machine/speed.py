@@ -209,4 +209,8 @@ def _busy_cores() -> tuple[float, ...]:
         cores = usable or cores
     # Linux counts the time of virtual machines in ``user`` as well.
     idle = ("idle", "iowait", "guest", "guest_nice")
-    return tuple(sum(core) - sum(getattr(core, name, 0.0) for name in idle) for core in cores)
+    busy = []
+    for core in cores:
+        not_busy = sum(getattr(core, name, 0.0) for name in idle)
+        busy.append(sum(core) - not_busy)
+    return tuple(busy)

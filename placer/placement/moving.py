@@ -65,8 +65,12 @@ def _is_on(module: nn.Module, device: torch.device) -> bool:
 
 def only_device(modules: Iterable[nn.Module]) -> torch.device | None:
     """The one device all parameters and buffers are on; None where there are several, or none."""
-    held = [h for module in modules for part in module.modules() for h in (part._parameters, part._buffers)]
-    devices = {tensor.device for tensors in held for tensor in tensors.values() if tensor is not None}
+    devices = set()
+    for module in modules:
+        for part in module.modules():
+            for tensor in (*part._parameters.values(), *part._buffers.values()):
+                if tensor is not None:
+                    devices.add(tensor.device)
     return devices.pop() if len(devices) == 1 else None
 
 
@@ -125,17 +129,20 @@ class BeforeMove:
     """Parameters, gradients, buffers and optimizer state as they are now. Holds their memory; copies nothing."""
 
     def __init__(self, modules: Iterable[nn.Module], optimizers: Optimizers = None) -> None:
-        self._parts = parts = [part for module in modules for part in module.modules()]
-        self._parameters = {
-            id(p): (p, p.data, p.grad, None if p.grad is None else p.grad.data)
-            for part in parts
-            for p in part._parameters.values()
-            if p is not None
-        }
-        named = [entries for part in parts for entries in (part._parameters, part._buffers)]
-        self._named = [(entries, dict(entries)) for entries in named]
-        states = [state for one in instances(optimizers) for state in one.state.values()]
-        self._states = [(state, dict(state)) for state in states if isinstance(state, dict)]
+        self._parts = [part for module in modules for part in module.modules()]
+        self._parameters: dict[int, tuple[nn.Parameter, Tensor, Tensor | None, Tensor | None]] = {}
+        self._named: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        for part in self._parts:
+            for p in part._parameters.values():
+                if p is not None:
+                    self._parameters[id(p)] = (p, p.data, p.grad, None if p.grad is None else p.grad.data)
+            for entries in (part._parameters, part._buffers):
+                self._named.append((entries, dict(entries)))
+        self._states: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        for optimizer in instances(optimizers):
+            for state in optimizer.state.values():
+                if isinstance(state, dict):
+                    self._states.append((state, dict(state)))
 
     def restore(self) -> None:
         """Put everything back: every Parameter is the same object, with the same values in the same memory."""
@@ -208,7 +215,8 @@ def immovable(modules: Sequence[nn.Module]) -> tuple[str | None, str] | None:
 def _homes(module: nn.Module) -> list[str]:
     """The devices of the parameters, in their order. Buffers go where those are, unless they have no memory."""
     held = (*module.parameters(), *(buffer for buffer in module.buffers() if buffer.is_meta))
-    return [machine.normal_device(str(device)) for device in dict.fromkeys(tensor.device for tensor in held)]
+    devices = dict.fromkeys(tensor.device for tensor in held)
+    return [machine.normal_device(str(device)) for device in devices]
 
 
 @dataclass(frozen=True)

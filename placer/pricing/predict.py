@@ -129,13 +129,11 @@ def _ops_of(trace: Trace) -> frozenset[str]:
 @once_per_trace
 def _convolution_shapes(trace: Trace) -> int:
     """Different convolutions of a step."""
-    return len(
-        {
-            (call.op, tuple(t.shape for t in call.inputs), call.args)
-            for call in trace.calls
-            if issubclass(FAMILIES[row_of(call.op).family or "other"].shape, Convolution)
-        }
-    )
+    shapes = set()
+    for call in trace.calls:
+        if issubclass(FAMILIES[row_of(call.op).family or "other"].shape, Convolution):
+            shapes.add((call.op, tuple(t.shape for t in call.inputs), call.args))
+    return len(shapes)
 
 
 #: Watts of one hardware thread of a server, idle and fully used: means over the CPUs that AWS runs, of their

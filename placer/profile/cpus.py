@@ -148,7 +148,10 @@ def find_cpu(name: str) -> CpuSheet:
     for sheet in _aliases().get(spelling, ()):
         if said <= {sheet.name.split()[0].lower()}:
             return sheet
-    alike = ", ".join(closest(spelling, {other: [s.name for s in sheets] for other, sheets in _aliases().items()}))
+    names = {}
+    for other, sheets in _aliases().items():
+        names[other] = [sheet.name for sheet in sheets]
+    alike = ", ".join(closest(spelling, names))
     raise UnknownCPU(f"no CPU is called {name!r}" + (f"; the closest are: {alike}" if alike else ""))
 
 

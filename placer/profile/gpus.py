@@ -101,7 +101,9 @@ def find_gpu(name: str, *, memory_bytes: int = 0, sms: int = 0) -> DataSheet:
     called = _LISTED.sub(" ", name).strip()
     sheets = _cards(called) or _parts_of_cards(called)
     if not sheets:
-        names = {core: [sheet.name for _, sheet in aliases] for core, aliases in _aliases().items()}
+        names = {}
+        for core, aliases in _aliases().items():
+            names[core] = [sheet.name for _, sheet in aliases]
         alike = ", ".join(closest(_read(name).core, names))
         hint = f"the closest are: {alike}; " if alike else ""
         raise UnknownGPU(f"no GPU is called {name!r}; {hint}list them all with: placer gpus")
@@ -197,8 +199,10 @@ def _cards(text: str) -> list[DataSheet]:
     for name in (text, *bracketed):
         if sheets := _called(name):
             return sheets
-    either = "/".join(bracketed or [text]).split("/")
-    return list(dict.fromkeys(sheet for name in either for sheet in _called(name)))
+    either: list[DataSheet] = []
+    for name in "/".join(bracketed or [text]).split("/"):
+        either += _called(name)
+    return list(dict.fromkeys(either))
 
 
 # --- parts of cards ---------------------------------------------------------------------------------------------------

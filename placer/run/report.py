@@ -45,7 +45,9 @@ def report(models: Sequence[WatchedModel], width: int, profile: Any, what_if: st
     """A table of steps by device and what each model would gain, and every explanation where that was asked for."""
     answers = [_answer(watched, profile, what_if, explain) for watched in models]
     explanations = [answer.explanation for answer in answers if answer.explanation]
-    rows = {name: row for explanation in explanations for name, row in explanation.devices.items()}
+    rows: dict[str, Cost] = {}
+    for explanation in explanations:
+        rows.update(explanation.devices)
     items = [f"{_name(answer.watched)}: {line}" for answer in answers for line in _lines(answer)]
     text = render([_table(answers, rows), Section(items=items), Section(after=legend(rows.values()))], width=width)
     if explain:

@@ -328,7 +328,7 @@ class Watcher:
 
     def _match(self, optimizer: torch.optim.Optimizer, trained: Trained) -> None:
         """Find the models that an optimizer trains."""
-        parameters = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        parameters = _trained_by(optimizer)
         for module, watched in list(self._known.items()):
             if not parameters.isdisjoint(map(id, module.parameters())):
                 trained.models.append(watched)
@@ -394,12 +394,20 @@ def _trace(
     )
 
 
+def _trained_by(optimizer: torch.optim.Optimizer) -> set[int]:
+    """The ids of the parameters that an optimizer trains."""
+    parameters: set[int] = set()
+    for group in optimizer.param_groups:
+        parameters.update(map(id, group["params"]))
+    return parameters
+
+
 def _alone(optimizer: torch.optim.Optimizer | None, module: nn.Module) -> torch.optim.Optimizer | str:
     """The optimizer of a model: by its name where it trains other models too, and Adam where nobody knows better."""
     if optimizer is None:
         return "adam"
     own, name = {id(parameter) for parameter in module.parameters()}, type(optimizer).__name__.lower()
-    others = any(id(parameter) not in own for group in optimizer.param_groups for parameter in group["params"])
+    others = not _trained_by(optimizer) <= own
     return name if others and name in optimizer_classes() else optimizer
 
 

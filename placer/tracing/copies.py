@@ -56,7 +56,9 @@ class Reachable:
             if not issubclass(type(value), _ATOMS) and id(value) not in self._seen:
                 self._seen[id(value)] = value
                 stack.extend(reversed(list(self._inside(value, name))))
-        parts = {id(m) for root in self.modules.values() for m in root.modules() if m is not root}
+        parts: set[int] = set()
+        for root in self.modules.values():
+            parts.update(id(module) for module in root.modules() if module is not root)
         self.modules = {name: root for name, root in self.modules.items() if id(root) not in parts}
 
     def _inside(self, value: Any, name: str) -> Iterable[tuple[Any, str]]:
@@ -85,8 +87,8 @@ class Reachable:
         return [*held, (call, name)] if type(call) is types.FunctionType else held
 
     def _module(self, module: nn.Module, name: str) -> Iterator[tuple[Any, str]]:
-        taken = self.modules
-        self.modules[next(n for n in (name, *(f"{name}_{i}" for i in range(2, 1000))) if n not in taken)] = module
+        names = (name, *(f"{name}_{number}" for number in range(2, 1000)))
+        self.modules[next(free for free in names if free not in self.modules)] = module
         for part in module.modules():
             self._seen[id(part)] = part
             for tensor in (*part._parameters.values(), *part._buffers.values()):

@@ -76,7 +76,10 @@ class CpuKernels:
         if not rare or any(tensor.is_nested or tensor.layout is not torch.strided for tensor in tensors):
             return
         # Sizes of none and of one count as they are: ops return early.
-        shown = [(tensor.dtype, *[min(size, 2) for size in tensor.shape]) for tensor in tensors]
+        shown = []
+        for tensor in tensors:
+            few = [min(size, 2) for size in tensor.shape]
+            shown.append((tensor.dtype, *few))
         key = func, *shown, *[value for value in (*args, *kwargs.values()) if isinstance(value, (bool, str))]
         if key not in _lacking:
             _lacking[key] = _lacks(func, tensors, args, kwargs, sizes)

@@ -184,8 +184,9 @@ class Updates:
             self.names.append(name)
         self._flags.update(dict.fromkeys(device_flags(optimizer)))
         if self._is_whole(optimizer) or not optimizer.state:
-            groups = optimizer.param_groups
-            updated = [(p, group) for group in groups for p in group["params"] if p.grad is not None]
+            updated: list[tuple[torch.Tensor, dict[str, Any]]] = []
+            for group in optimizer.param_groups:
+                updated += [(parameter, group) for parameter in group["params"] if parameter.grad is not None]
             nbytes = sum(_state_bytes(name, spec_of(parameter), group) for parameter, group in updated)
         else:
             nbytes = sum(spec_of(t).stored_bytes for t in distinct(dict(optimizer.state)))

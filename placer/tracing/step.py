@@ -329,7 +329,10 @@ def _run_function(workload: Workload, attempt: Attempt, kind: DeviceKind, hosted
     record.log.end_phase("forward")
     train = record.passes.count > 0
     stepped = {*reachable.optimizers, *record.updates.stepped}
-    updated = [p for optimizer in stepped for group in optimizer.param_groups for p in group["params"]]
+    updated: list[Tensor] = []
+    for optimizer in stepped:
+        for group in optimizer.param_groups:
+            updated += group["params"]
     return record.trace(
         [f"traced a real run of the step function; {counts_hold}"],
         [] if train else distinct(output),

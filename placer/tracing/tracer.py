@@ -153,7 +153,9 @@ def _eager_all_the_same(workload: Workload, traced: Trace) -> Iterator[str]:
         if traced.compiled is None:
             yield "predicted as an eager step: the compiled function runs a backward pass, where its graph breaks"
         return
-    inside = [path for module in workload.modules for path in compiled_inside(module)]
+    inside: list[str] = []
+    for module in workload.modules:
+        inside += compiled_inside(module)
     if workload.is_step_function and any(compiled_mode(module) is not None for module in workload.modules):
         inside.insert(0, "the module of the step function")
     if inside:

@@ -196,6 +196,10 @@ def on_host(tensors: Iterable[Tensor], real: bool) -> dict[int, Tensor]:
 
 def of_modules(modules: Iterable[nn.Module]) -> list[Tensor]:
     """The distinct parameters and buffers of modules."""
-    parts = [part for module in modules for part in module.modules()]
-    held = [tensor for part in parts for entries in (part._parameters, part._buffers) for tensor in entries.values()]
-    return list({id(tensor): tensor for tensor in held if tensor is not None}.values())
+    tensors: dict[int, Tensor] = {}
+    for module in modules:
+        for part in module.modules():
+            for tensor in (*part._parameters.values(), *part._buffers.values()):
+                if tensor is not None:
+                    tensors[id(tensor)] = tensor
+    return list(tensors.values())

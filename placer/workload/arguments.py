@@ -175,7 +175,11 @@ def read_shapes(value: Any, name: str = "batch") -> list[tuple[int, ...]]:
     nested = [_is_sequence(item) for item in value]
     if any(nested) and not all(nested):
         raise TypeError(f"{name} mixes sizes and shapes: {value!r}; give {_SHAPES}")
-    return [tuple(_size(size, name) for size in shape) for shape in (value if all(nested) else [value])]
+    shapes = []
+    for shape in value if all(nested) else [value]:
+        sizes = [_size(size, name) for size in shape]
+        shapes.append(tuple(sizes))
+    return shapes
 
 
 def _is_sequence(value: object) -> bool:

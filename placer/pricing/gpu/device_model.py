@@ -122,7 +122,9 @@ class DeviceModel:
 
     def price(self, works: Sequence[Work]) -> tuple[list[float], list[float], list[Source]]:
         """Seconds, standard deviation of log(seconds) and source of each work: the weakest of its rows'."""
-        rows = [(i, row) for i, work in enumerate(works) for row in rows_of(work)]
+        rows: list[tuple[int, Row]] = []
+        for i, work in enumerate(works):
+            rows += [(i, row) for row in rows_of(work)]
         groups: dict[tuple[str, str], list[tuple[int, Row]]] = {}
         for i, row in rows:
             groups.setdefault((row.kind, row.dtype), []).append((i, row))

@@ -202,8 +202,10 @@ def _names(shape: type[Shape], *kinds: str) -> tuple[str, ...]:
     names = _names_of.get((shape, *kinds))
     if names is None:
         known = [each for each in fields(shape) if each.default is MISSING]
-        names = tuple(each.name for kind in kinds for each in known if each.type == kind)
-        _names_of[(shape, *kinds)] = names
+        of_kinds: list[str] = []
+        for kind in kinds:
+            of_kinds += [each.name for each in known if each.type == kind]
+        names = _names_of[(shape, *kinds)] = tuple(of_kinds)
     return names
 
 
