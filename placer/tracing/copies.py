@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import itertools
 import sysconfig
 import types
 import weakref
@@ -87,7 +88,7 @@ class Reachable:
         return [*held, (call, name)] if type(call) is types.FunctionType else held
 
     def _module(self, module: nn.Module, name: str) -> Iterator[tuple[Any, str]]:
-        names = (name, *(f"{name}_{number}" for number in range(2, 1000)))
+        names = itertools.chain((name,), (f"{name}_{number}" for number in itertools.count(2)))
         self.modules[next(free for free in names if free not in self.modules)] = module
         for part in module.modules():
             self._seen[id(part)] = part
