@@ -131,8 +131,8 @@ def test_an_interrupt_loses_nothing_and_the_next_run_goes_on(
     interrupted: Interrupted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PLACER_HOME", str(interrupted.home))
+    torch.set_num_threads(1)  # as where it was interrupted: a journal is of a number of threads
     first, journal = interrupted.profile, journal_file(interrupted.path, machine.fingerprint())
-    torch.set_num_threads(1)
     assert [step.name for step in Journal(journal, machine.fingerprint()).observations] == interrupted.finished
     assert len(interrupted.finished) == 9
     assert first.fits

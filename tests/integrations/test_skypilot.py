@@ -69,7 +69,7 @@ def test_machines_are_the_cheapest_instances_of_a_kind(home: Path) -> None:
     t4 = by_name["g4dn.xlarge"]
     assert (t4.gpu, t4.price) == ("Tesla T4", 0.526)
     assert t4.note.startswith("aws us-east-1, price of 20")
-    assert t4.profile is fleets.cpu_class(4, 16)
+    assert t4.profile == fleets.cpu_class(4, 16)
     assert by_name["m6i.2xlarge"].price == 0.384  # n2-standard-8 costs more
     assert named(skypilot.machines("aws", region="eu-west-1"))["g4dn.xlarge"].price == 0.587
     with pytest.raises(PlacerError, match=r"no cloud 'azure'; it has: aws, gcp; .* sky show-gpus --cloud azure"):
