@@ -34,7 +34,7 @@ from placer.errors import TraceError, first_line
 from placer.tracing.isolation import numpy_random
 
 if hasattr(os, "fork"):  # not on Windows
-    from placer.tracing.unshared import kept_by_threads, let_nobody_watch, own_files, own_memory
+    from placer.tracing.unshared import hold, let_go, let_nobody_watch, own_files, own_memory
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ def _forked(function: Callable[[], object], limit_seconds: float, most_bytes: in
     """The number of a child that calls ``function``, and the end of a pipe from it. Raises NoChild."""
     state = random.getstate()  # Python seeds its generator anew in every child
     reading, writing = os.pipe()
-    held = kept_by_threads()
+    held = hold()
     try:
         with _numpy_at_rest():
             unnoticed = _FORK_ALONE is not None and _autograd_has_threads()
@@ -121,7 +121,7 @@ def _forked(function: Callable[[], object], limit_seconds: float, most_bytes: in
         raise NoChild from error
     finally:
         os.close(writing)
-        held.clear()
+        let_go(held)
     _lead_a_group(pid)
     return pid, reading
 

@@ -219,6 +219,34 @@ def test_what_another_thread_keeps_is_not_finalized_in_a_child(
     assert (stays, path.exists()) == (True, False)  # in the end nothing refers to it
 
 
+def test_another_thread_may_just_be_building_a_tuple() -> None:
+    """A tuple is made longer in its place while nothing else refers to it, which a look at all objects would."""
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def build() -> None:
+        try:
+            while not done.is_set():
+                tuple(number for number in range(12))
+        except BaseException as error:  # noqa: BLE001 - it is looked at below
+            failures.append(error)
+
+    threads = [threading.Thread(target=build) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(20):
+            child.call(lambda: None)
+    finally:
+        sys.setswitchinterval(interval)
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+
+
 def test_another_thread_may_just_be_loading_numpys_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numpy.random", ModuleType("numpy.random"))
     assert trace(make_workload(nn.Linear(4, 2), (3, 4), mode="train")).calls
