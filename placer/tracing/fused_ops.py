@@ -81,15 +81,16 @@ class _Fused(torch.autograd.Function):
     def forward(ctx: Any, call: FusedCall, *tensors: Tensor | None) -> tuple[Tensor, ...]:
         inputs = tuple(spec_of(t) for t in tensors if t is not None)
         call.recorder.log.record(call.op, inputs, call.outputs, call.args)
-        outputs = call.recorder.results(call.outputs)
+        outputs, held = call.recorder.evaluate(call.outputs, tensors, ctx.needs_input_grad[1:])
         call.recorder.log.connect(tensors, outputs)
         ctx.set_materialize_grads(False)
-        ctx.call, ctx.inputs = call, inputs
+        ctx.call, ctx.inputs, ctx.computed = call, inputs, held is not None
         ctx.shapes = tuple(None if t is None else spec_of(t) for t in tensors)
         if any(ctx.needs_input_grad):
             saved = (*tensors, *outputs) if call.keeps_inputs else ()
             workspace = (call.recorder.fresh(spec) for spec in call.workspace)
-            ctx.save_for_backward(*saved, *workspace)
+            # ``held`` comes first, so that it is freed first: a real run may hold the memory of the others through it.
+            ctx.save_for_backward(*((held,) if held is not None else ()), *saved, *workspace)
         return outputs
 
     @staticmethod
@@ -97,7 +98,8 @@ class _Fused(torch.autograd.Function):
         call: FusedCall = ctx.call
         if torch.is_grad_enabled():
             raise DifferentiatedTwice(f"the step differentiates {call.op} twice")
-        saved = ctx.saved_tensors  # which live until the gradients exist, as in the real kernel
+        held, *saved = ctx.saved_tensors if ctx.computed else (None, *ctx.saved_tensors)
+        # ``saved`` lives until the gradients exist, as in the real kernel.
         wanted = [
             _gradient_spec(call, spec) if spec is not None and needed else None
             for spec, needed in zip(ctx.shapes, ctx.needs_input_grad[1:], strict=True)
@@ -106,7 +108,7 @@ class _Fused(torch.autograd.Function):
         reads = ctx.inputs if call.keeps_inputs else tuple(spec_of(t) for t in saved)
         made = tuple(spec for spec in wanted if spec is not None)
         call.recorder.log.record(call.op + "_backward", (*reads, *gradient_specs), made, call.args)
-        gradients = tuple(None if spec is None else call.recorder.gradient(spec) for spec in wanted)
+        gradients = call.recorder.gradients(wanted, grads, held)
         call.recorder.log.connect((*saved, *grads), gradients)
         return None, *gradients
 

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
+from torch.autograd.graph import get_gradient_edge
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
-from placer.nest import distinct
+from placer.nest import distinct, map_nest
 from placer.tracing import values
 from placer.tracing.call_log import CallLog, Layers, describe_layer
 from placer.tracing.cpu_kernels import CpuKernels
@@ -48,8 +49,6 @@ _COPY = torch.ops.aten.copy_.default
 _DETACH = torch.ops.aten.detach.default
 _META = torch.device("meta")
 _CPU = torch.device("cpu")
-#: What stands for each number of a fused op's gradient in a real run.
-_GRADIENT = 1e-3
 _TAKEN = "the update reads values, which are taken to be 1"
 _ONE_DRAW = "the step draws numbers and reads values: this is what one draw runs, another may run more or less"
 
@@ -170,13 +169,21 @@ class Recorder(TorchDispatchMode, ABC):
             self.log.track(result, spec)
             return result
 
-    def gradient(self, spec: TensorSpec) -> Tensor:
-        """A gradient made by the call recorded last. In a real run it is small numbers: few steps look at any."""
-        return self.fresh(spec)
-
     def results(self, specs: Sequence[TensorSpec], compute: Callable[[], Any] | None = None) -> tuple[Tensor, ...]:
         """The outputs of the call recorded last, which has no gradient. ``compute`` or ``original`` gives values."""
         return tuple(self.fresh(spec) for spec in specs)
+
+    def evaluate(
+        self, specs: Sequence[TensorSpec], tensors: Sequence[Tensor | None], needed: Sequence[bool]
+    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
+        """The outputs of the call recorded last, and a tensor to save that leads to their gradients (or None)."""
+        return self.results(specs), None
+
+    def gradients(
+        self, wanted: Sequence[TensorSpec | None], grads: Sequence[Tensor | None], held: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        """The gradients the ``_backward`` call recorded last makes; ``held`` is what ``evaluate`` gave."""
+        return tuple(None if spec is None else self.fresh(spec) for spec in wanted)
 
     @abstractmethod
     def on_device(self, tensor: Tensor) -> bool:
@@ -409,23 +416,82 @@ class RealRecorder(Recorder):
 
     # --- fused ops ----------------------------------------------------------------------------------------------------
 
-    def gradient(self, spec: TensorSpec) -> Tensor:
-        with self.recording(False), torch._C.DisableTorchFunction():
-            return self._laid_out(None, spec)
-
     def results(self, specs: Sequence[TensorSpec], compute: Callable[[], Any] | None = None) -> tuple[Tensor, ...]:
         paused, self.layers.paused = self.layers.paused, True
         try:
             with self.recording(False), torch._C.DisableTorchFunction(), torch.no_grad():
-                made = distinct((compute or self.original)())
-                return tuple(self._laid_out(tensor.detach(), spec) for tensor, spec in zip(made, specs, strict=False))
+                return self._outputs(specs, distinct((compute or self.original)()))
         finally:
             self.layers.paused = paused
 
+    def evaluate(
+        self, specs: Sequence[TensorSpec], tensors: Sequence[Tensor | None], needed: Sequence[bool]
+    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
+        if not any(needed):
+            return self.results(specs), None
+        original = self.original
+        sources: list[Any] = []
+        with self.recording(False), torch._C.DisableTorchFunction(), torch.enable_grad():
+            stand_ins: dict[int, Any] = {}
+            anchor = torch.zeros((), requires_grad=True)
+            for tensor, wanted in zip(tensors, needed, strict=True):
+                source = None
+                if tensor is not None and id(tensor) not in stand_ins:
+                    if wanted:
+                        stand_in = _Source.apply(anchor, [tensor])  # type: ignore[no-untyped-call]
+                        source = get_gradient_edge(stand_in)
+                    else:
+                        stand_in = tensor.detach()
+                    stand_ins[id(tensor)] = stand_in
+                sources.append(source)
+            args, kwargs = map_nest(lambda t: stand_ins.get(id(t), t), (list(original.args), original.keywords))
+            made = distinct(original.func(*args, **kwargs))
+            held = torch.empty(0)
+            edges = [get_gradient_edge(t) if t.requires_grad else None for t in made]
+            held.placer_edges = (sources, edges)  # type: ignore[attr-defined]
+            return self._outputs(specs, made), held
+
+    def gradients(
+        self, wanted: Sequence[TensorSpec | None], grads: Sequence[Tensor | None], held: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        assert held is not None  # a backward pass comes only after ``evaluate`` with something needed
+        sources, edges = held.placer_edges  # type: ignore[attr-defined]
+        with self.recording(False), torch._C.DisableTorchFunction():
+            incoming = [(e, g) for e, g in zip(edges, grads, strict=True) if e is not None and g is not None]
+            asked = [e for e in sources if e is not None]
+            computed: list[Any] = [None] * len(asked)
+            if incoming and asked:
+                computed = list(
+                    torch.autograd.grad(
+                        [e for e, _ in incoming], asked, [g for _, g in incoming], retain_graph=True, allow_unused=True
+                    )
+                )
+            results: list[Tensor | None] = []
+            for spec, source in zip(wanted, sources, strict=True):
+                # A tensor given twice has no second gradient: the first one is the sum.
+                value = None if source is None else computed.pop(0)
+                results.append(None if spec is None else self._laid_out(value, spec))
+            return tuple(results)
+
+    def _outputs(self, specs: Sequence[TensorSpec], made: list[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(self._laid_out(tensor.detach(), spec) for tensor, spec in zip(made, specs, strict=False))
+
     def _laid_out(self, tensor: Tensor | None, spec: TensorSpec) -> Tensor:
-        """The tensor in memory of its own, with the strides the trace says; small numbers where there is none."""
+        """The tensor in memory of its own, with the strides the trace says."""
         if tensor is None or spec_of(tensor) != spec or tensor.untyped_storage().nbytes() != spec.stored_bytes:
-            made = torch.empty_strided(spec.shape, spec.stride, dtype=getattr(torch, spec.dtype), device=_CPU)
-            tensor = made.fill_(_GRADIENT) if tensor is None else made.copy_(tensor)
+            fresh = torch.empty_strided(spec.shape, spec.stride, dtype=getattr(torch, spec.dtype), device=_CPU)
+            tensor = fresh.zero_() if tensor is None else fresh.copy_(tensor)
         self.log.track(tensor, spec)
         return tensor
+
+
+class _Source(torch.autograd.Function):
+    """A stand-in for an input whose graph does not keep the input's memory alive."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, box: list[Tensor]) -> Tensor:
+        return box[0].detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None]:
+        return None, None

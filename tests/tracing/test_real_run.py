@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from placer.calibration.suite.conv1d import Conv1dRegressor
@@ -96,6 +97,31 @@ def test_a_real_run_gives_the_trace_of_meta_tensors(name: str, mode: str) -> Non
     assert real.python_calls == pytest.approx(meta.python_calls, rel=0.5, abs=40)
     assert real.evicted_calls == pytest.approx(meta.evicted_calls, rel=0.5, abs=40)
     assert 0 <= real.peak_activation_bytes - meta.peak_activation_bytes <= 4
+
+
+def test_gradients_through_fused_ops_are_real() -> None:
+    class Checks(nn.Module):
+        """Reads gradients of a fused op, as a line search would."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.LSTM(3, 5)
+            self.found: list[float] = []
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.detach().requires_grad_()
+            out, _ = self.layer(x)
+            found = F.scaled_dot_product_attention(out, out, out).square().sum()
+            (grad,) = torch.autograd.grad(found, x, create_graph=False)
+            raise ArithmeticError(repr(round(grad.sum().item(), 4)))
+
+    torch.manual_seed(3)
+    model, x = Checks(), torch.randn(4, 2, 3)
+    with pytest.raises(ArithmeticError) as plain:
+        model(x)
+    with pytest.raises(TraceError, match="ArithmeticError") as traced:
+        trace(make_workload(model, batch=x, mode="train"))
+    assert str(plain.value) in str(traced.value)
 
 
 @pytest.mark.parametrize("read", [lambda x: x.sum().item(), lambda x: bool(x.sum() > 0), lambda x: x.tolist()])
