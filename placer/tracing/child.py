@@ -20,9 +20,8 @@ import signal
 import struct
 import time
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
-from itertools import tee
+from itertools import islice, tee
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -34,7 +33,7 @@ from placer.errors import TraceError, first_line
 from placer.tracing.isolation import numpy_random
 
 if hasattr(os, "fork"):  # not on Windows
-    from placer.tracing.unshared import hold, let_go, let_nobody_watch, own_files, own_memory
+    from placer.tracing.unshared import hold, let_go, let_nobody_watch, own_files, own_memory, without_collections
 
 T = TypeVar("T")
 
@@ -49,10 +48,6 @@ _MEMORY_SHARE = 0.9
 #: The length of what a child sends comes first.
 _HEADER = struct.Struct("<Q")
 
-# Python 3.12 warns of a fork beside other threads. The child runs one thread, takes no lock of theirs, and is ended
-# where it hangs.
-warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning, module=__name__)
-
 
 class Ended(TraceError):
     """The step ended the child before it had answered."""
@@ -66,8 +61,14 @@ class NoChild(Exception):
     """No child can be forked here, or a forked one could not run a backward pass."""
 
 
-#: As the C library's ``fork``, but it runs no handlers: glibc 2.34 and musl 1.2.2, POSIX 2024. None where it has none.
-_FORK_ALONE: Any = getattr(ctypes.PyDLL(None), "_Fork", None) if hasattr(os, "fork") else None
+def _of_c(name: str) -> Any:
+    """A function of the C library, called without letting another thread of Python run; None where it has none."""
+    return getattr(ctypes.PyDLL(None), name, None) if hasattr(os, "fork") else None
+
+
+_FORK = _of_c("fork")
+#: As ``fork``, but it runs no handlers: glibc 2.34 and musl 1.2.2, POSIX 2024.
+_FORK_ALONE = _of_c("_Fork")
 
 
 def call(function: Callable[[], T], *, limit_seconds: float = LIMIT_SECONDS, began: float | None = None) -> T:
@@ -112,8 +113,7 @@ def _forked(function: Callable[[], object], limit_seconds: float, most_bytes: in
     held = hold()
     try:
         with _numpy_at_rest():
-            unnoticed = _FORK_ALONE is not None and _autograd_has_threads()
-            pid = _forked_unnoticed() if unnoticed else os.fork()
+            pid = _forked_at_rest(_FORK_ALONE if _FORK_ALONE is not None and _autograd_has_threads() else _FORK)
         if pid == 0:
             _in_child(function, writing, state, limit_seconds, most_bytes)
     except OSError as error:  # no further process is allowed
@@ -138,20 +138,23 @@ def _autograd_has_threads() -> bool:
     return False
 
 
-def _forked_unnoticed() -> int:
-    """As ``os.fork``, but no library's own handler runs, torch's engine's among them.
+def _forked_at_rest(fork: Callable[[], int]) -> int:
+    """As ``os.fork``, with one of C's. No other thread draws from torch's generator meanwhile.
 
-    Nor does glibc then wait for its own locks (those of malloc, say).
+    ``_FORK_ALONE`` runs no library's own handler, torch's engine's among them. Nor does glibc then wait for its own
+    locks (those of malloc, say).
 
-    Between the three calls no other thread of Python may run. The child would wait for it for ever; and from Python
-    3.13 on, the parent holds a lock of the interpreter's. So they are made in one call, inside of which only functions
-    written in C run.
+    A draw takes the generator's lock, which would stay taken in the child; to read its state waits for that. Between
+    the four calls no other thread of Python may run: it would draw again, the child would wait for it for ever, and
+    from Python 3.13 on the parent holds a lock of the interpreter's. So they are made in one call, inside of which only
+    functions written in C run. A collection would run others.
     """
-    python, call = ctypes.pythonapi, methodcaller("__call__")
+    python, call, generator = ctypes.pythonapi, methodcaller("__call__"), torch.default_generator
     afterwards = {True: python.PyOS_AfterFork_Child, False: python.PyOS_AfterFork_Parent}
-    pids, same_pids = tee(map(_FORK_ALONE, map(call, [python.PyOS_BeforeFork])))  # which ignores what it is given
+    pids, same_pids = tee(islice(map(call, [python.PyOS_BeforeFork, generator.get_state, fork]), 2, None))
     are_children = map((0).__eq__, same_pids)
-    (pid, _), *_ = list(zip(pids, map(call, map(afterwards.__getitem__, are_children)), strict=False))
+    with without_collections():
+        (pid, _), *_ = list(zip(pids, map(call, map(afterwards.__getitem__, are_children)), strict=False))
     if pid < 0:
         raise OSError("no process could be forked")
     return int(pid)

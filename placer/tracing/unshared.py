@@ -16,6 +16,7 @@ import stat
 import sys
 import threading
 import weakref
+from collections.abc import Iterator
 from itertools import accumulate, chain, repeat, takewhile
 from operator import itemgetter
 from pathlib import Path
@@ -178,6 +179,18 @@ _add_reference = _python("Py_NewRef", _Address, _Address)
 _drop_reference = _python("Py_DecRef", None, _Address)
 
 
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Python collects no garbage in the body: that runs Python code in the midst of what is written in C."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 class Held(NamedTuple):
     """References to what other threads keep for themselves."""
 
@@ -188,13 +201,8 @@ class Held(NamedTuple):
 def hold() -> Held:
     """Refer to what all threads keep for themselves, until ``let_go``. A child never lets go."""
     exceptions = sys._current_exceptions()
-    collects = gc.isenabled()
-    gc.disable()  # a collection runs Python code
-    try:
+    with without_collections():
         return Held(_referred_to() if len(_KEPT_AT) > 1 else [], exceptions)
-    finally:
-        if collects:
-            gc.enable()
 
 
 def let_go(held: Held) -> None:

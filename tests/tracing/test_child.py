@@ -141,9 +141,11 @@ def test_memory_of_the_parent_that_a_child_writes_to_counts(no_children: None, m
     assert weights[0] == 1
 
 
-@pytest.mark.skipif(child._FORK_ALONE is None, reason="the C library has no fork without handlers")
-def test_a_fork_that_no_handler_sees_lets_no_other_thread_run_meanwhile() -> None:
+@pytest.mark.parametrize("fork", [child._FORK, child._FORK_ALONE], ids=["fork", "_Fork"])
+def test_a_fork_lets_no_other_thread_run_meanwhile(fork: Any) -> None:
     """A child that lets one run waits for it for ever."""
+    if fork is None:
+        pytest.skip("the C library has no fork without handlers")
     done = threading.Event()
 
     def count() -> None:
@@ -158,7 +160,7 @@ def test_a_fork_that_no_handler_sees_lets_no_other_thread_run_meanwhile() -> Non
     children: set[int] = set()
     try:
         for _ in range(50):
-            pid = child._forked_unnoticed()
+            pid = child._forked_at_rest(fork)
             if pid == 0:
                 os._exit(0)
             children.add(pid)
@@ -217,6 +219,23 @@ def test_what_another_thread_keeps_is_not_finalized_in_a_child(
     done.set()
     thread.join()
     assert (stays, path.exists()) == (True, False)  # in the end nothing refers to it
+
+
+def test_another_thread_may_just_be_drawing_random_numbers() -> None:
+    done = threading.Event()
+
+    def draw() -> None:
+        while not done.is_set():
+            torch.randn(1_000_000)
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        for _ in range(5):
+            child.call(lambda: float(torch.rand(())), limit_seconds=60)
+    finally:
+        done.set()
+        thread.join()
 
 
 def test_another_thread_may_just_be_building_a_tuple() -> None:
@@ -334,10 +353,7 @@ def test_the_same_trace_is_made_in_the_process_of_a_copy(mode: str) -> None:
 def test_where_no_process_can_be_forked_models_are_traced_on_copies(
     calibrated: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused() -> int:
-        raise BlockingIOError("no more processes")
-
-    monkeypatch.setattr(os, "fork", refused)
+    monkeypatch.setattr(child, "_FORK", lambda: -1)
     model = nn.Linear(4, 2)
     assert placer.choose(model, (3, 4), devices="cpu").confidence == 1.0
     with pytest.warns(placer.PlacerWarning, match="none can be forked here; give choose the model"):
