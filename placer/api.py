@@ -191,7 +191,7 @@ def choose(
         ValueError, TypeError: a wrong argument.
         PlacerError: only under ``PLACER_STRICT=1``.
     """
-    work, own = checked_work(
+    work, local_accelerator = checked_work(
         model,
         batch,
         options,
@@ -206,7 +206,7 @@ def choose(
         autocast=autocast,
         modules=modules,
     )
-    names, forced = check_devices_here(devices, own), override(own)
+    names, forced = check_devices_here(devices, local_accelerator), override(local_accelerator)
     if not isinstance(move, bool):
         raise TypeError(f"move must be True or False, not {move!r}")
     if options.measure != "never":
@@ -286,7 +286,7 @@ def explain(
         PlacerError: no usable profile (ProfileMissing, ProfileStale, UnknownGPU, ...), no trace of the step
             (TraceError), or the step could not be timed.
     """
-    work, own = checked_work(
+    work, local_accelerator = checked_work(
         model,
         batch,
         options,
@@ -301,7 +301,7 @@ def explain(
         autocast=autocast,
         modules=modules,
     )
-    names = check_devices(devices, own)
+    names = check_devices(devices, local_accelerator)
     measure = check_choice("measure", options.measure, ("never", "always")) == "always"
     if measure:
         check_measurable(work, profile)
@@ -365,18 +365,18 @@ def checked_work(
 
     Raises ValueError or TypeError.
     """
-    own = ranks.own_accelerator()
+    local_accelerator = ranks.own_accelerator()
     if not isinstance(options, Options):
         raise TypeError(f"options must be a placer.Options, not {options!r}")
     if batch is not None and batch_shape is not None:
         raise TypeError("batch and batch_shape are one argument: give only one of them")
     batch = batch_shape if batch is None else batch
     if not isinstance(model, Job):
-        return make_workload(model, batch, data=data, **arguments), own
+        return make_workload(model, batch, data=data, **arguments), local_accelerator
     if any(value is not None for value in (batch, *arguments.values())) or data != "host":
         raise ValueError("a Job says what to run: give batch, mode, optimizer, steps and the like to its parts")
     check_choice("threads", options.threads, ("keep",))
-    return model, own
+    return model, local_accelerator
 
 
 def calibrate(

@@ -316,5 +316,7 @@ def record(table: Table, seconds: float) -> None:
 @cache
 def _warn_unkept(why: str) -> None:
     """Once in a process and not for every decision: the answer is there all the same."""
-    said = f"decisions and step times are not kept for later runs: {why}; make room there, or name another folder in "
-    warnings.warn(PlacerWarning(f"{said}PLACER_HOME"), stacklevel=4)
+    message = (
+        f"decisions and step times are not kept for later runs: {why}; make room there, or name another folder in "
+    )
+    warnings.warn(PlacerWarning(f"{message}PLACER_HOME"), stacklevel=4)

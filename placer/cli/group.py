@@ -93,9 +93,9 @@ def _refused(error: click.ClickException | click.Abort) -> int:
         show_text("Aborted!", err=True)
         return 1
     error.message = printable(error.message)
-    said = io.StringIO()
-    error.show(said)
-    show_text(said.getvalue(), err=True)
+    text = io.StringIO()
+    error.show(text)
+    show_text(text.getvalue(), err=True)
     return error.exit_code
 
 

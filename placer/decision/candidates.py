@@ -283,7 +283,7 @@ def residence(workload: Workload, fitted_as: Mapping[str, str]) -> Residence:
 
     ``fitted_as`` are the names that a profile has for the devices compared.
     """
-    tensors = _kept(workload.modules)
+    tensors = _sized_tensors(workload.modules)
     if workload.mode == "train":
         learnt: list[Any] = []
         for module in workload.modules:
@@ -297,7 +297,7 @@ def residence(workload: Workload, fitted_as: Mapping[str, str]) -> Residence:
     return Residence(home=home(workload.modules), held=held, fitted_as=fitted_as)
 
 
-def _kept(modules: Sequence[nn.Module]) -> list[Tensor]:
+def _sized_tensors(modules: Sequence[nn.Module]) -> list[Tensor]:
     """The parameters and buffers that have a shape, each once."""
     tensors: dict[int, Tensor] = {}
     for module in modules:
@@ -330,7 +330,7 @@ def conventional(
         return unpredicted(device, f"{device}: not to be moved: {obstacles.bound.why} ({why})")
     available = tuple(devices) if devices is not None else machine.available_devices()
     # Training adds gradients and two optimizer states.
-    needed = sum(map(_bytes, _kept(workload.modules))) * (4 if workload.mode == "train" else 1)
+    needed = sum(map(_bytes, _sized_tensors(workload.modules))) * (4 if workload.mode == "train" else 1)
     where = residence(workload, {})
     rule = "no accelerator is present"
     # The one that the model is on, then the one that the process has set as its current device.

@@ -53,8 +53,8 @@ def with_measured(table: Table, workload: Workload, measure: str) -> Table:
     predicted = table.predicted or table
     real = corrected(predicted.parts[0].predictions, times, table.repeats)
     timed = replace(part, predictions={**part.predictions, **real}, notes=(*part.notes, note))
-    said = {**table.real, **dict.fromkeys(times, RealSteps("measured"))}
-    return replace(table, parts=(timed,), real=said, predicted=predicted)
+    real_steps = {**table.real, **dict.fromkeys(times, RealSteps("measured"))}
+    return replace(table, parts=(timed,), real=real_steps, predicted=predicted)
 
 
 def _counted(table: Table, device: str, seconds: float) -> float:

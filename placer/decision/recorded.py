@@ -135,12 +135,12 @@ def with_recorded(table: Table, now: datetime | None = None) -> Table:
     parts: list[PricedPart] = []
     real: dict[str, RealSteps] = {}
     for part in table.parts:
-        known = _lookup(part, priced_by(table.profile), now)
-        times = {device: row.time for device, row in known.items()}
+        real_steps = _lookup(part, priced_by(table.profile), now)
+        times = {device: row.time for device, row in real_steps.items()}
         predictions = {**part.predictions, **corrected(part.predictions, times, steps)}
-        notes = (*part.notes, *(row.note for row in known.values()))
+        notes = (*part.notes, *(row.note for row in real_steps.values()))
         parts.append(replace(part, predictions=predictions, notes=notes))
-        real |= {device: row.steps for device, row in known.items()}
+        real |= {device: row.steps for device, row in real_steps.items()}
     return replace(table, parts=tuple(parts), real=real, predicted=table) if real else table
 
 
@@ -197,11 +197,11 @@ def _of_another_size(
     weight, ratio = counts(prediction.step_seconds, priced, age), time.step_seconds / priced
     ago = "earlier" if age is None else f"{format_duration(age)} ago"
     at = f"at batch {batch:,}" if isinstance(batch, int) and batch != identity.batch else f"on {entry.get('inputs')}"
-    said = f"a step timed {ago} {at}"
+    which = f"a step timed {ago} {at}"
     took, counted = format_ratio(ratio), format_ratio(ratio**weight)
-    note = f"on {prediction.device}, {said} took {took} its prediction; this one is taken to take {counted} its own"
+    note = f"on {prediction.device}, {which} took {took} its prediction; this one is taken to take {counted} its own"
     time = moved(prediction.step_seconds, prediction.low, prediction.high, ratio=ratio, weight=weight)
-    return _Real(time, weight, RealSteps(said, same_step=False), note)
+    return _Real(time, weight, RealSteps(which, same_step=False), note)
 
 
 def _age(entry: Mapping[str, Any], now: datetime) -> float | None:

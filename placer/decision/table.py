@@ -104,11 +104,11 @@ class Table:
         devices: dict[RealSteps, list[str]] = {}
         for device, steps in sorted(self.real.items()):
             devices.setdefault(steps, []).append(device)
-        said = [
+        words = [
             f"{'' if steps.same_step else 'from '}{steps.said} on {' and '.join(names)}"
             for steps, names in devices.items()
         ]
-        return f" ({'; '.join(said)})" if said else ""
+        return f" ({'; '.join(words)})" if words else ""
 
     def _reason_beside(self, device: str, further: str) -> str:
         """The time on the only device there is, what is said ``further`` of it, and the best of the GPUs beside it."""

@@ -169,14 +169,14 @@ def _bars(explanation: ExplanationData) -> list[list[Cell | str]]:
     called, thought = headings(explanation.devices), absent(explanation)
     rows: list[list[Cell | str]] = []
     for number, (name, row) in enumerate(explanation.devices.items()):
-        beside = format_interval(row.low, row.high, row.step_seconds)
+        remark = format_interval(row.low, row.high, row.step_seconds)
         if not row.fits:
-            beside = f"does not fit: needs {format_bytes(row.peak_memory_bytes)}"
+            remark = f"does not fit: needs {format_bytes(row.peak_memory_bytes)}"
         elif len(thought) > 1 and name in thought:
             faster = explanation.devices[_best_present(explanation)].seconds / row.seconds
             ratio = f"{format_ratio(faster)} as fast" if faster >= 0.1 else f"{format_ratio(1.0 / faster)} as long"
-            beside += f"  {ratio}{'' if row.total_seconds is None else ' in all'}"
-        rows.append([called[name], Cell(format_seconds(row.step_seconds), row.step_seconds / longest, number), beside])
+            remark += f"  {ratio}{'' if row.total_seconds is None else ' in all'}"
+        rows.append([called[name], Cell(format_seconds(row.step_seconds), row.step_seconds / longest, number), remark])
     return rows
 
 

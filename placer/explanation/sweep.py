@@ -180,10 +180,10 @@ def level(tables: Mapping[int, Table], low: int, high: int) -> float | None:
     return float(low * (high / low) ** (-first / (last - first)))
 
 
-def _changes(said: Mapping[int, str]) -> list[tuple[int, str]]:
+def _changes(words_at: Mapping[int, str]) -> list[tuple[int, str]]:
     """The first of what is said, and each that differs from the one before."""
     changes: list[tuple[int, str]] = []
-    for value, words in said.items():
+    for value, words in words_at.items():
         if not changes or changes[-1][1] != words:
             changes.append((value, words))
     return changes

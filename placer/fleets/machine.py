@@ -83,11 +83,11 @@ def machine_named(text: str, cpu: Profile | None = None) -> Machine:
     ``cpu`` None is this machine's. A CPU of the catalog has all cores of a socket, an instance type of a cloud
     (``c5.12xlarge``) those of its vCPUs. Raises ProfileError, UnknownGPU where nothing is called so.
     """
-    beside = cpu or current_profile()
-    profile = profile_named(text, beside)
+    host = cpu or current_profile()
+    profile = profile_named(text, host)
     gpu = next((fit.gpu for fit in profile.fits if fit.gpu and not fit.families), "")
     if gpu and "cpu" not in profile.devices():
-        return gpu_beside(gpu, beside)
+        return gpu_beside(gpu, host)
     note = f"calibrated {profile.created[:10]}" if profile.created else "; ".join(profile.warnings)
     return Machine(text, profile, note=note)
 

@@ -153,10 +153,12 @@ def _on_policy(learner: Any, env_seconds: float | None) -> tuple[int, list[place
     def update(samples: Any) -> None:
         learner.train()
 
-    seen, samples = (_tensors(learner.env.reset()),), (next(iter(batch.get(rows))),)
+    observations, samples = (_tensors(learner.env.reset()),), (next(iter(batch.get(rows))),)
     return learner.n_steps, [
-        placer.Part("policy step", act, seen, count=learner.n_steps, loading=env_seconds, modules=learner.policy),
-        placer.Part("last value", value, seen, modules=learner.policy),
+        placer.Part(
+            "policy step", act, observations, count=learner.n_steps, loading=env_seconds, modules=learner.policy
+        ),
+        placer.Part("last value", value, observations, modules=learner.policy),
         placer.Part("update", update, samples, count=updates, modules=learner.policy),
     ]
 
@@ -190,8 +192,8 @@ def _off_policy(learner: Any, env_seconds: float | None) -> tuple[int, list[plac
         learner.train(gradient_steps=together, batch_size=learner.batch_size)
 
     samples = tuple(part for part in learner.replay_buffer.sample(learner.batch_size) if part is not None)
-    seen, count = (_tensors(learner.env.reset()),), updates / together
-    parts = [placer.Part("policy step", act, seen, count=steps, loading=env_seconds, modules=learner.policy)]
+    observations, count = (_tensors(learner.env.reset()),), updates / together
+    parts = [placer.Part("policy step", act, observations, count=steps, loading=env_seconds, modules=learner.policy)]
     if count:
         parts.append(placer.Part("update", update, (samples,), count=count, modules=learner.policy))
     return steps, parts

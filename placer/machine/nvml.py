@@ -24,21 +24,21 @@ def describe(index: int) -> dict[str, Any] | None:
     facts = _facts(handle)
     lanes = _ask("nvmlDeviceGetNumGpuCores", handle)
     sms = None if lanes is None else int(lanes) // _LANES.get(facts.get("compute_capability", ""), 128)
-    return {**facts, **_known(sms=sms, driver=_ask("nvmlSystemGetDriverVersion"))}
+    return {**facts, **_answered(sms=sms, driver=_ask("nvmlSystemGetDriverVersion"))}
 
 
 def _facts(handle: Any) -> dict[str, Any]:
     """What a device tells of itself. Virtual ones, and those that share the system's memory, leave questions open."""
     info = _ask("nvmlDeviceGetMemoryInfo", handle)
     capability = _ask("nvmlDeviceGetCudaComputeCapability", handle)
-    return _known(
+    return _answered(
         name=_ask("nvmlDeviceGetName", handle),
         memory_bytes=None if info is None else int(info.total),
         compute_capability=None if capability is None else "{}.{}".format(*capability),
     )
 
 
-def _known(**answers: Any) -> dict[str, Any]:
+def _answered(**answers: Any) -> dict[str, Any]:
     return {name: value for name, value in answers.items() if value is not None}
 
 

@@ -95,19 +95,21 @@ def compiled_step(priced: PricedTrace, model: CostModel) -> PricedTrace:
     graph = fit.device != "cpu" and trace.compiled in GRAPHS
     seconds, host = [], []
     begun: set[int | str] = set()
-    for work, region, place, own, issue in zip(works, regions, places, eager, priced.host_seconds, strict=True):
+    for work, region, place, seconds_alone, issue in zip(
+        works, regions, places, eager, priced.host_seconds, strict=True
+    ):
         first = place.kernel is not None and place.kernel not in begun
         if place.kernel is not None:
-            start, arithmetic, traffic = parts_of(work, own, fit)
-            own = (start if first else 0.0) + arithmetic + traffic * place.traffic
+            start, arithmetic, traffic = parts_of(work, seconds_alone, fit)
+            seconds_alone = (start if first else 0.0) + arithmetic + traffic * place.traffic
             issue = issue if first else 0.0
             begun.add(place.kernel)
         elif region and work.family == "view":
-            own = issue = 0.0
+            seconds_alone = issue = 0.0
         if region and graph:
             issue = 0.0 if region in begun else _GRAPH_LAUNCH
             begun.add(region)
-        seconds.append(own)
+        seconds.append(seconds_alone)
         host.append(issue)
     if graph:  # it reads from memory of its own
         seconds[0] += 2.0 * trace.batch_bytes / fit.rates["bytes_per_second"]
@@ -243,7 +245,7 @@ def _channels_last(priced: PricedTrace, model: CostModel, regions: Sequence[str]
     seconds = list(priced.seconds)
     for number, was, becomes in zip(before, old, new, strict=True):
         seconds[number] += becomes - was
-    return [max(each, 0.0) for each in seconds]
+    return [max(value, 0.0) for value in seconds]
 
 
 def host_counts(

@@ -140,23 +140,23 @@ class CostModel:
                 prices[0][i], prices[1][i], prices[2][i] = _by_physics(work, fit)
         price_family = self._by_network if fit.device == "cpu" else self._on_accelerator
         for family, members in groups.items():
-            found = price_family([works[i] for i in members], fit, family)
-            for i, seconds, sigma, source in zip(members, *found, strict=True):
+            of_family = price_family([works[i] for i in members], fit, family)
+            for i, seconds, sigma, source in zip(members, *of_family, strict=True):
                 prices[0][i], prices[1][i], prices[2][i] = seconds, sigma, source
         return prices
 
     def _by_network(self, works: Sequence[Work], fit: Device, family: str) -> Prices:
         """Physics, and what ops of the family take beyond them, by the numbers of this device."""
-        network, known = cpu_network(family), fit.families[family]
+        network, family_fit = cpu_network(family), fit.families[family]
         assert network is not None
         physics, x = cpu_inputs(works, fit)
         labels = [_label(work, network) for work in works]
-        learnt = network.learnt(x, labels, np.array(known.numbers))
-        offsets = np.array([known.offset(known_labels(work)) for work in works])
+        learnt = network.learnt(x, labels, np.array(family_fit.numbers))
+        offsets = np.array([family_fit.offset(known_labels(work)) for work in works])
         seconds = physics * np.exp(learnt + offsets)
         covered = network.covers(x).tolist()
         sigma = [
-            math.hypot(network.sigma_of(label)[0], known.sigma, 0.0 if inside else BEYOND)
+            math.hypot(network.sigma_of(label)[0], family_fit.sigma, 0.0 if inside else BEYOND)
             for label, inside in zip(labels, covered, strict=True)
         ]
         sources: list[Source] = [_measured(fit) if inside else "extrapolated" for inside in covered]
@@ -169,15 +169,15 @@ class CostModel:
             seconds, sigma, sources = self._gpu.price(works)
         else:
             seconds = [bounds(work, fit).seconds for work in described]
-            sources = [_known(work) for work in described]
+            sources = [_source_without_samples(work) for work in described]
             sigma = [SIGMA[source] for source in sources]
-        known = fit.families.get(family)
-        if known is None:
+        family_fit = fit.families.get(family)
+        if family_fit is None:
             return seconds, sigma, sources
         for i, work in enumerate(described):
-            seconds[i] *= math.exp(known.offset(known_labels(work)))
-            if op_label(work) in known.offsets:
-                sigma[i], sources[i] = known.sigma, _measured(fit)
+            seconds[i] *= math.exp(family_fit.offset(known_labels(work)))
+            if op_label(work) in family_fit.offsets:
+                sigma[i], sources[i] = family_fit.sigma, _measured(fit)
         return seconds, sigma, sources
 
 
@@ -199,7 +199,7 @@ def _by_physics(work: Work, fit: Device) -> tuple[float, float, Source]:
         seconds = unfolded_seconds(work, fit.rates)
     else:
         seconds = bounds(work, fit).seconds if counted else table_seconds(work, fit)
-    source = _known(work)
+    source = _source_without_samples(work)
     return seconds, SIGMA[source], source
 
 
@@ -236,6 +236,6 @@ def _measured(fit: Device) -> Source:
     return "published" if fit.estimated else "calibrated"
 
 
-def _known(work: Work) -> Source:
+def _source_without_samples(work: Work) -> Source:
     """What a price rests on that no sample backs."""
     return "physics" if has_physics(work) else "guess"

@@ -178,19 +178,19 @@ def _scaled(
 
 def _with_units(rates: Mapping[str, float], kind: CpuKind, speeds: CpuSpeeds, threads: int) -> Mapping[str, float]:
     """The rates of a core, with those of new memory, of a unit that multiplies alone, and of unfolded convolutions."""
-    found = dict(rates)
+    with_units = dict(rates)
     if kind.fresh is not None and kind.fresh_from is not None:
-        found |= {FRESH_FROM: kind.fresh_from, FRESH_RATE: kind.fresh}
+        with_units |= {FRESH_FROM: kind.fresh_from, FRESH_RATE: kind.fresh}
     if kind.multiplies > 1.0:
-        found[PRODUCT_RATE] = speeds.core_flops_per_second
+        with_units[PRODUCT_RATE] = speeds.core_flops_per_second
     if kind.unfolds:
         core_cycle = cycle_seconds(rates) / _TABLE_CYCLE
-        found |= {
+        with_units |= {
             PRODUCTS: speeds.flops_per_second,
             UNFOLDED: BYTES_PER_CYCLE * threads / core_cycle,
             CORE_CYCLE: core_cycle,
         }
-    return found
+    return with_units
 
 
 def starting(fit: Device, dispatch_seconds: float) -> Device:

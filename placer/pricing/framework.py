@@ -186,15 +186,15 @@ def host_seconds(work: Work, framework: Mapping[str, float]) -> float:
     An update is issued for all tensors at once: each call takes its own time and its share of the whole update's. A
     recurrent op is as many kernels as it has time steps, or a few.
     """
-    each, shape = _of(work, HOST, framework, framework.get(HOST, 0.0)), work.shape
+    seconds, shape = _of(work, HOST, framework, framework.get(HOST, 0.0)), work.shape
     if isinstance(shape, Recurrent):
         kernels = shape.launches(work) * framework.get(f"{HOST_KERNEL}/{work.op}", 0.0)
-        return each + kernels + shape.steps * framework.get(f"{HOST_TIME_STEP}/{work.op}", 0.0)
+        return seconds + kernels + shape.steps * framework.get(f"{HOST_TIME_STEP}/{work.op}", 0.0)
     if not isinstance(shape, Update):
-        return each
+        return seconds
     if work.updated_alone:
         return shape.launches(work) * framework.get(f"{HOST}/elementwise", framework.get(HOST, 0.0))
-    return each + _of(work, HOST_UPDATE, framework, 0.0) / shape.tensors
+    return seconds + _of(work, HOST_UPDATE, framework, 0.0) / shape.tensors
 
 
 def kernels_of(work: Work, framework: Mapping[str, float]) -> float:
@@ -243,15 +243,15 @@ _COUNTED, _FAMILIES = HOST_WORK[:4], HOST_WORK[4:12]
 
 def host_framework(seconds: Mapping[str, float] = COSTS) -> dict[str, float]:
     """The ``framework`` of a ``Device`` (seconds) of a host that takes these ``seconds`` for ``HOST_WORK``."""
-    found = {name: seconds[name] for name in _COUNTED}
-    found |= {f"{HOST}/{family}": seconds[family] for family in _FAMILIES}
-    found[HOST] = seconds["any_op"]
+    framework = {name: seconds[name] for name in _COUNTED}
+    framework |= {f"{HOST}/{family}": seconds[family] for family in _FAMILIES}
+    framework[HOST] = seconds["any_op"]
     for row in rows_of_family("recurrent"):
         name = f"aten::{row.op}"
-        found[f"{HOST}/{name}"] = seconds["recurrent_backward" if row.backward else "recurrent"]
-        found[f"{HOST_KERNEL}/{name}"] = seconds["recurrent_kernel"]
-    found[f"{HOST_UPDATE}/{ANY_UPDATE}"] = seconds["optimizer_step"]
+        framework[f"{HOST}/{name}"] = seconds["recurrent_backward" if row.backward else "recurrent"]
+        framework[f"{HOST_KERNEL}/{name}"] = seconds["recurrent_kernel"]
+    framework[f"{HOST_UPDATE}/{ANY_UPDATE}"] = seconds["optimizer_step"]
     for update in (row_of(ANY_UPDATE), *updates()):
-        found[f"{HOST}/{update.op}"] = update.list_kernels * seconds["tensor_by_op"]
-        found[f"{HOST}/{update.op}{FUSED}"] = seconds["tensor_by_op"]
-    return found
+        framework[f"{HOST}/{update.op}"] = update.list_kernels * seconds["tensor_by_op"]
+        framework[f"{HOST}/{update.op}{FUSED}"] = seconds["tensor_by_op"]
+    return framework

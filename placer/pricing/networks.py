@@ -110,8 +110,8 @@ def cpu_document() -> Mapping[str, Any]:
     """
     if not CPU_FILE.is_file():
         return {"edition": 0, "starts": {}, "networks": {}, "classes": {}}
-    found: Mapping[str, Any] = json.loads(CPU_FILE.read_text(encoding="utf-8"))
-    return found
+    document: Mapping[str, Any] = json.loads(CPU_FILE.read_text(encoding="utf-8"))
+    return document
 
 
 def cpu_edition() -> int:
@@ -124,8 +124,8 @@ def cpu_starts(family: str, labels: Sequence[str]) -> float:
 
     ``labels`` are the names it may be known by, closest first; 1.0 for an op that nothing is known of.
     """
-    known = cpu_document()["starts"].get(family, {})
-    return float(next((known[label] for label in labels if label in known), 1.0))
+    starts = cpu_document()["starts"].get(family, {})
+    return float(next((starts[label] for label in labels if label in starts), 1.0))
 
 
 @cache
@@ -153,7 +153,7 @@ def read_network(fields: Mapping[str, Any]) -> Network:
         layers=layers,
         labels={name: unpacked(numbers) for name, numbers in fields["labels"].items()},
         devices={name: unpacked(numbers) for name, numbers in fields["devices"].items()},
-        sigma={name: (each[0], each[1]) for name, each in fields["sigma"].items()},
+        sigma={name: (pair[0], pair[1]) for name, pair in fields["sigma"].items()},
         trust=fields.get("trust", {}),
     )
 

@@ -172,11 +172,11 @@ NO_ROW = Op("", "", "", 1.0, "", "", 0.0, 0.0, 1.0, 0.0, "", 0.0, "", 0.0, 0.0, 
 def row_of(op: str) -> Op:
     """The row of an op, named as in a trace or as its kernel; ``NO_ROW`` of one that has none."""
     name = op.partition(SUFFIX)[0].removeprefix("aten::")
-    known = _cells()
+    rows = _cells()
     if name.startswith(LISTS):
         name = LISTS
     for candidate in (name, name.rstrip("_")):
-        if candidate in known:
+        if candidate in rows:
             return _row(candidate)
     return _row(ANY_UPDATE) if name.startswith(UPDATE_PREFIX) else NO_ROW
 

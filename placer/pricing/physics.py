@@ -236,7 +236,7 @@ def step_bounds(priced: PricedTrace, components: Mapping[str, float], fit: Devic
     An accelerator runs behind its host. Where the host needs longer to issue the ops than the device to run them,
     faster kernels would save nothing: all that is not copied or waited for is bounded by launches.
     """
-    found: dict[Bound, float] = {
+    bound_seconds: dict[Bound, float] = {
         "launches": components.get("dispatch", 0.0),
         "transfer": components.get("copy", 0.0),
         "arithmetic": 0.0,
@@ -247,13 +247,13 @@ def step_bounds(priced: PricedTrace, components: Mapping[str, float], fit: Devic
     device = sum(priced.seconds)
     host = sum(priced.host_seconds) + framework_seconds(priced.counts, fit.framework)
     if priced.device != "cpu" and host > device:
-        found["launches"] += device
-        return found
+        bound_seconds["launches"] += device
+        return bound_seconds
     limits = _by_limit(zip(priced.works, priced.seconds, strict=True), fit)
-    found["launches"] += limits["overhead"]
-    found["arithmetic"] += limits["arithmetic"]
-    found["memory"] += limits["memory"]
-    return found
+    bound_seconds["launches"] += limits["overhead"]
+    bound_seconds["arithmetic"] += limits["arithmetic"]
+    bound_seconds["memory"] += limits["memory"]
+    return bound_seconds
 
 
 def _by_limit(rows: Iterable[tuple[Work, float]], fit: Device) -> dict[str, float]:

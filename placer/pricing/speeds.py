@@ -234,8 +234,8 @@ def in_new_process(program: str, **request: Any) -> bytes:
         raise NotRead(f"no process could be started: {error}") from error
     printed = done.stdout.splitlines()
     if done.returncode or not printed:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise NotRead(said[-1] if said else f"the process ended with exit code {done.returncode}")
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise NotRead(lines[-1] if lines else f"the process ended with exit code {done.returncode}")
     return printed[-1]
 
 

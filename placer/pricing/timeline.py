@@ -89,13 +89,13 @@ def copies_of_steps(direction: str, start: float, rate: float) -> dict[str, floa
 
     ``rate`` is in bytes per second.
     """
-    found = {}
+    seconds_by_copy = {}
     for size in SIZES:
         fresh = direction == "d2h" and size >= FRESH
         reached = min(rate, FRESH_RATE if fresh else COLD_RATE)
         seconds = start + STAGED_SECONDS * min(size / STAGED_BYTES, 1.0) + size / reached
-        found[f"copy/{direction}/pageable/{size}"] = seconds
-    return found
+        seconds_by_copy[f"copy/{direction}/pageable/{size}"] = seconds
+    return seconds_by_copy
 
 
 def waits_for_device(kernel: str) -> bool:
@@ -214,8 +214,8 @@ def on_accelerator(
     sync = min(fit.rates.get("sync_seconds", 0.0) * waits, max(step - busy, 0.0) - copy)
     components = {"compute": busy, "dispatch": step - busy - copy - sync, "copy": copy, "sync": sync}
     if loading is not None:
-        each = loading.seconds
-        total = max(step, each) if loading.overlapped else _second_of_two(priced, fit, copies, each, None)
+        batch = loading.seconds
+        total = max(step, batch) if loading.overlapped else _second_of_two(priced, fit, copies, batch, None)
         components["loading"] = total - step
     return StepTime(total, components)
 

@@ -323,11 +323,11 @@ def work_of_features(
 ) -> Work:
     """The work that has these ``features``: its inverse, as far as they tell."""
     flops, moved, *rest = values
-    own = len(size_names(FAMILIES[family].shape))
-    amounts = own + len(PLACE_SIZES)
+    shape_sizes = len(size_names(FAMILIES[family].shape))
+    amounts = shape_sizes + len(PLACE_SIZES)
     sizes, flags = rest[:amounts], rest[amounts:]
-    shape = of_features(FAMILIES[family].shape, sizes[:own], flags[: -len(PLACE_FLAGS)])
-    place = Place(*sizes[own:], *flags[-len(PLACE_FLAGS) :])
+    shape = of_features(FAMILIES[family].shape, sizes[:shape_sizes], flags[: -len(PLACE_FLAGS)])
+    place = Place(*sizes[shape_sizes:], *flags[-len(PLACE_FLAGS) :])
     return Work(family, op, dtype, flops, moved, shape, place, effort, loads)
 
 
@@ -346,16 +346,16 @@ def on_accelerator(work: Work) -> Work:
     an accelerator's kernels find their code in place.
     """
     op = op_of(work.op)
-    kept = work.suffix in _KEPT_SUFFIXES and work.family != "reduction"
+    keeps_suffix = work.suffix in _KEPT_SUFFIXES and work.family != "reduction"
     plain = replace(
         work,
-        op=work.op if kept else op,
+        op=work.op if keeps_suffix else op,
         dtype=work.dtype.partition("+")[0],
         place=Place(footprint=work.place.footprint, kinds=0.0, repeated=work.place.repeated),
     )
     if isinstance(work.shape, Attention):
         return replace(plain, op=f"{op}{SUFFIX}{_backend(work.shape, plain.dtype)}")
-    if isinstance(work.shape, Update) and not kept and not work.updated_alone:
+    if isinstance(work.shape, Update) and not keeps_suffix and not work.updated_alone:
         if work.shape.fused:
             return replace(plain, op=f"{op}{SUFFIX}fused")
         _, longer = work.shape.listed(work.row)

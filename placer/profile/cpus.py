@@ -144,9 +144,9 @@ def find_cpu(name: str) -> CpuSheet:
     instance = find_instance(name)
     if instance is not None:
         return instance.sheet
-    spelling, said = _spelling(name), makers(name, _document()["words"])
+    spelling, named_makers = _spelling(name), makers(name, _document()["words"])
     for sheet in _aliases().get(spelling, ()):
-        if said <= {sheet.name.split()[0].lower()}:
+        if named_makers <= {sheet.name.split()[0].lower()}:
             return sheet
     names = {}
     for other, sheets in _aliases().items():

@@ -160,10 +160,10 @@ class _Name:
 
 def _read(name: str) -> _Name:
     words, text = read_catalog("gpus.json", "gpus")["words"], plain(name)
-    said = _MEMORY.sub(" ", text).split()
-    architectures = _architectures().intersection(said)
+    name_words = _MEMORY.sub(" ", text).split()
+    architectures = _architectures().intersection(name_words)
     left_out = {*words["noise"], *architectures}
-    core = "".join(words["same"].get(word, word) for word in said if word not in left_out)
+    core = "".join(words["same"].get(word, word) for word in name_words if word not in left_out)
     return _Name(core, frozenset(map(int, _MEMORY.findall(text))), architectures, makers(name, words))
 
 
@@ -187,9 +187,9 @@ def _aliases() -> Mapping[str, list[tuple[_Name, DataSheet]]]:
 def _called(text: str) -> list[DataSheet]:
     """The GPUs that a name may mean: first those that say the same beside its core, else in catalog order."""
     name = _read(text)
-    said = (name.memory_gb, name.architectures)
+    wanted = (name.memory_gb, name.architectures)
     meant = [(alias, sheet) for alias, sheet in _aliases().get(name.core, ()) if name.means(sheet, alias)]
-    same = [sheet for alias, sheet in meant if said == (alias.memory_gb, alias.architectures)]
+    same = [sheet for alias, sheet in meant if wanted == (alias.memory_gb, alias.architectures)]
     return list(dict.fromkeys([*same, *(sheet for _, sheet in meant)]))
 
 

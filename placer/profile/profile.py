@@ -83,8 +83,8 @@ def on_cores(core: Device, measured: Sequence[Device], threads: int) -> Device:
     ``core`` is the fit of one thread. Those ``measured``, in ascending order, are of several: they have ``cores`` and
     no families.
     """
-    known = {fit.threads: fit.cores for fit in measured if fit.cores is not None}
-    of_all = cores_at(threads, {1: alone(core.rates), **known})
+    cores = {fit.threads: fit.cores for fit in measured if fit.cores is not None}
+    of_all = cores_at(threads, {1: alone(core.rates), **cores})
     nearest = next((fit for fit in measured if fit.threads >= threads), measured[-1])
     faster = of_all.flops_per_second / nearest.rates["flops/float32"]
     flops = {name: rate * faster for name, rate in nearest.rates.items() if name.startswith("flops/")}

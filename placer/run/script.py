@@ -41,9 +41,9 @@ def _script(path: str, arguments: Sequence[str]) -> Callable[[], None]:
 def _module(name: str, arguments: Sequence[str]) -> Callable[[], None]:
     _search_first(os.getcwd())  # noqa: PTH109
     sys.argv[:] = ["-m", *arguments]
-    spec = _found(name)
+    spec = _spec_of(name)
     if spec.submodule_search_locations is not None:
-        spec = _found(f"{name}.__main__")
+        spec = _spec_of(f"{name}.__main__")
     loader: Any = spec.loader
     code = loader.get_code(spec.name) if hasattr(loader, "get_code") else None
     if code is None:
@@ -52,7 +52,7 @@ def _module(name: str, arguments: Sequence[str]) -> Callable[[], None]:
     return _as_main(lambda: code, spec.origin, loader, spec)
 
 
-def _found(name: str) -> ModuleSpec:
+def _spec_of(name: str) -> ModuleSpec:
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError) as error:

@@ -375,7 +375,7 @@ def _trace(
     watched: WatchedModel, inputs: Inputs, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """Trace a step of a model on what it is called with. Raises nothing of the step's."""
-    known = watched.optimizer() if watched.optimizer is not None else None
+    optimizer = watched.optimizer() if watched.optimizer is not None else None
     workload = Workload(
         model=module,
         modules=(module,),
@@ -383,7 +383,7 @@ def _trace(
         kwargs=kwargs,
         autocast=inputs.autocast,
         mode="train" if inputs.learning else "infer",
-        optimizer=_alone(known, module) if inputs.learning else None,
+        optimizer=_alone(optimizer, module) if inputs.learning else None,
     )
     try:
         inputs.trace = trace(workload)
@@ -406,8 +406,8 @@ def _alone(optimizer: torch.optim.Optimizer | None, module: nn.Module) -> torch.
     """The optimizer of a model: by its name where it trains other models too, and Adam where nobody knows better."""
     if optimizer is None:
         return "adam"
-    own, name = {id(parameter) for parameter in module.parameters()}, type(optimizer).__name__.lower()
-    others = not _trained_by(optimizer) <= own
+    parameters, name = {id(parameter) for parameter in module.parameters()}, type(optimizer).__name__.lower()
+    others = not _trained_by(optimizer) <= parameters
     return name if others and name in optimizer_classes() else optimizer
 
 

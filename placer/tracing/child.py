@@ -227,15 +227,15 @@ def _private_bytes(pid: int) -> int:
 
 
 def _too_long(pid: int, limit_seconds: float) -> str:
-    said = f"tracing one step takes longer than {limit_seconds:g} s here"
+    slow = f"tracing one step takes longer than {limit_seconds:g} s here"
     with contextlib.suppress(OSError):
         if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S":
             return (
-                f"{said}, as it waits for something: the process that traces it has no other threads, and no workers, "
+                f"{slow}, as it waits for something: the process that traces it has no other threads, and no workers, "
                 "of the one that asks, and the locks that those hold stay held; leave what waits for them out of the "
                 "step, or ask before they start"
             )
-    return f"{said}; give a smaller batch"
+    return f"{slow}; give a smaller batch"
 
 
 def _lead_a_group(pid: int) -> None:

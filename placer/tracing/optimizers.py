@@ -125,11 +125,11 @@ class Updates:
             raise
         except Exception as error:  # a user's step() may raise anything; Adam's cost is a fair guess
             self._running.clear()
-            said = f"{name}.step() could not be traced ({type(error).__name__}: {first_line(error)})"
+            failed = f"{name}.step() could not be traced ({type(error).__name__}: {first_line(error)})"
             if not self.recorder.real:
-                raise values.NeedsRealRun(said) from error
+                raise values.NeedsRealRun(failed) from error
             self.recorder.log.rewind(start)
-            self.notes.append(f"{said}; treated like Adam")
+            self.notes.append(f"{failed}; treated like Adam")
             self._record(optimizer)
 
     def _step(self, optimizer: torch.optim.Optimizer, evaluate: Callable[[], Any]) -> None:

@@ -160,12 +160,12 @@ class PythonCalls:
         if event != "call" or self.paused:
             return
         code = frame.f_code
-        known = self._codes.get(id(code))
-        if known is None:
+        entry = self._codes.get(id(code))
+        if entry is None:
             counts = _counts(code) and (self.imports or not code.co_filename.startswith("<frozen importlib"))
-            known = self._codes[id(code)] = (_WEIGHTS.get(id(code), 1) if counts else 0, code)
-        if known[0]:
-            self.count += known[0]
+            entry = self._codes[id(code)] = (_WEIGHTS.get(id(code), 1) if counts else 0, code)
+        if entry[0]:
+            self.count += entry[0]
             self._stack.enter(id(code))
 
 

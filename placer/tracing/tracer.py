@@ -108,8 +108,8 @@ def _attempt_after(attempt: Attempt, error: TraceError, may_infer: bool) -> Atte
         # It may be a constant, such as a solver's points in time, or drawn to drop layers: let those keep values.
         return dataclasses.replace(attempt, floats=True, why=str(error))
     if isinstance(error, (NeedsRealRun, child.Ended)):
-        said = f"on tensors without values {error}" if isinstance(error, FailedOnMeta) else str(error)
-        return dataclasses.replace(attempt, real=True, why=attempt.why or said)
+        why = f"on tensors without values {error}" if isinstance(error, FailedOnMeta) else str(error)
+        return dataclasses.replace(attempt, real=True, why=attempt.why or why)
     return None
 
 

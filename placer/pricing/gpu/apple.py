@@ -179,21 +179,21 @@ class AppleModel:
             return _ATTENTION * GAP + self._longer(flops, fitted["peak/product"] * peak, moved, Rows.__name__)
         if isinstance(work.shape, Recurrent):
             as_one = "onednn" in work.row.traits
-            each = _FUSED_STEP * (_BACKWARD if work.shape.backward else 1.0) if as_one else 10.0 * GAP
-            return work.shape.steps * each + flops / (fitted["peak/product"] * peak)
+            time_step = _FUSED_STEP * (_BACKWARD if work.shape.backward else 1.0) if as_one else 10.0 * GAP
+            return work.shape.steps * time_step + flops / (fitted["peak/product"] * peak)
         return self._memory_seconds(work, row.kind, of, peak)
 
     def _memory_seconds(self, work: Work, kind: str, of: Mapping[str, float], peak: float) -> float:
-        own = work.row.mps
+        how = work.row.mps
         if work.family == "indexing":
-            rate = self._fitted["elements/scatter" if "scatter" in own else "elements/indexing"]
+            rate = self._fitted["elements/scatter" if "scatter" in how else "elements/indexing"]
             return GAP + of["numel"] / (rate * self._clock) + work.bytes / self._bandwidth
-        if isinstance(work.shape, OrderedRows) and own == "stages":
+        if isinstance(work.shape, OrderedRows) and how == "stages":
             stages = math.log2(max(of["second"], 2.0)) ** 2
             return GAP + of["numel"] * stages / (self._fitted["elements/sorting"] * self._clock)
         if isinstance(work.shape, Update):
             return self._update_seconds(work, work.shape)
-        share = own if own in ("cat", "arg") else type(work.shape).__name__
+        share = how if how in ("cat", "arg") else type(work.shape).__name__
         if FAMILIES[work.family].mps_rows or kind == "depthwise":
             moved, rate = work.bytes, _OTHER_PEAK * peak * 2.5
         else:

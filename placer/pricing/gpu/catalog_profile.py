@@ -74,9 +74,9 @@ def published_host(sheet: DataSheet, cpu: Device | None) -> tuple[dict[str, floa
         pace = math.sqrt(ratio)
     first_use = {"context_seconds": _CONTEXT, "first_call_seconds": _FIRST_CALL}
     if sheet.vendor == "apple":
-        rates, own = apple.mps_host(sheet)
+        rates, framework = apple.mps_host(sheet)
         between = apple.USUAL_FRAMEWORK if cpu is None else cpu.framework
-        return {**rates, **first_use}, {**{name: between[name] for name in LEARNT if name in between}, **own}
+        return {**rates, **first_use}, {**{name: between[name] for name in LEARNT if name in between}, **framework}
     rates = {
         "launch_seconds": _IDLE_LAUNCH,
         "sync_seconds": _SYNC,

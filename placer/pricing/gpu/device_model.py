@@ -35,8 +35,8 @@ FILE = Path(__file__).parents[2] / "profile" / "catalog" / "published.json"
 @cache
 def document() -> Mapping[str, Any]:
     """The file as it is: ``edition``, ``rows``, ``ranges`` and ``networks``; without the file, none of them."""
-    found: Mapping[str, Any] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
-    return found
+    read: Mapping[str, Any] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
+    return read
 
 
 def edition() -> int:
@@ -85,10 +85,10 @@ def learnt_of(network: Network, x: Array, labels: Sequence[str], gpu: str) -> tu
 
     An op that nobody published is priced as its family, a GPU as all of them.
     """
-    known = [known_label(network, label) for label in labels]
+    row_labels = [known_label(network, label) for label in labels]
     numbers = network.devices.get(gpu, np.zeros(network.device_numbers))
-    trust = np.array([network.trust.get(label, 0.0) for label in known])
-    learnt = USUAL + trust * (network.learnt(x, known, numbers) - USUAL)
+    trust = np.array([network.trust.get(label, 0.0) for label in row_labels])
+    learnt = USUAL + trust * (network.learnt(x, row_labels, numbers) - USUAL)
     return learnt, (1.0 - trust) * UNTRIED_SIGMA
 
 
@@ -117,8 +117,8 @@ class DeviceModel:
     @cached_property
     def provenance(self) -> Provenance:
         """``published`` where operators or steps were measured on this GPU by others, else ``data sheet``."""
-        known = any(self.sheet.name in network.devices for network in networks().values())
-        return "published" if known else "data sheet"
+        published = any(self.sheet.name in network.devices for network in networks().values())
+        return "published" if published else "data sheet"
 
     def price(self, works: Sequence[Work]) -> tuple[list[float], list[float], list[Source]]:
         """Seconds, standard deviation of log(seconds) and source of each work: the weakest of its rows'."""
@@ -166,9 +166,9 @@ class DeviceModel:
         learnt, doubt = learnt_of(network, x, labels, self.sheet.name)
         most = np.array([_MOST_OF_A_COPY if label == _CONCATENATION else np.inf for label in labels])
         sigma = []
-        for label, source, each in zip(labels, sources, doubt.tolist(), strict=True):
+        for label, source, row_doubt in zip(labels, sources, doubt.tolist(), strict=True):
             of_known, of_others = network.sigma_of(label)
-            by_rows = math.hypot(of_known if source == "published" else of_others, each)
+            by_rows = math.hypot(of_known if source == "published" else of_others, row_doubt)
             sigma.append(by_rows if source in _BY_ROWS else SIGMA[source])
         return kernel_seconds(kind, floor, np.minimum(learnt, np.log(most))), np.array(sigma)
 

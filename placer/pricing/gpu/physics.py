@@ -78,8 +78,8 @@ def _kernels_of_time_step(work: Work, shape: Recurrent) -> float:
 
     A kernel that runs all time steps waits for all of its blocks once a time step.
     """
-    each = _PERSISTENT if shape.persistent(work) else _PER_TIME_STEP
-    return 2.0 * each if shape.backward else each
+    wait = _PERSISTENT if shape.persistent(work) else _PER_TIME_STEP
+    return 2.0 * wait if shape.backward else wait
 
 
 def label_of(work: Work) -> str:
@@ -217,7 +217,7 @@ def inputs(kind: str, columns: Array, dtype: str, sheet: DataSheet) -> tuple[Flo
             arithmetic = np.where(c["three_d"] > 0.0, arithmetic * peak / rate(sheet, "", tensor=False), arithmetic)
     waiting = c["loads"] * LATENCY
     seconds = np.maximum(np.maximum(arithmetic, memory), waiting)
-    found = [
+    inputs = [
         _log(arithmetic / memory, 8),
         _log(seconds, 0, -20),
         _log(c["bytes"] / max(l2, 1e5), 8),
@@ -228,12 +228,12 @@ def inputs(kind: str, columns: Array, dtype: str, sheet: DataSheet) -> tuple[Flo
     # precision reaches of its own.
     as_half = size == 2.0 or (dtype == "tf32" and kind == "product")
     flags = (as_half, size == 8.0, dtype == "tf32" and not as_half, tensor and as_half)
-    found += [np.full(n, v) for v in flags]
-    found += _OWN[kind](c, sheet, size)
-    found += [np.full(n, v) for v in _about(sheet)]
+    inputs += [np.full(n, v) for v in flags]
+    inputs += _OWN[kind](c, sheet, size)
+    inputs += [np.full(n, v) for v in _about(sheet)]
     # Operands and results may stay in L2 from one op to the next, and no card runs much above its data sheet.
     least = np.maximum(c["flops"] / peak * _REACHED / _least_work(kind, c), (moved - 2.0 * max(l2, 1e5)) / bandwidth)
-    return Floor(LAUNCH * c["kernels"], seconds, least), np.stack(found, axis=1)
+    return Floor(LAUNCH * c["kernels"], seconds, least), np.stack(inputs, axis=1)
 
 
 def _more_work(c: dict[str, Array]) -> Array:
@@ -269,8 +269,8 @@ def kernel_seconds(kind: str, floor: Floor, learnt: Array) -> Array:
     """
     physics = floor.seconds
     most = np.maximum(_FEW_THREADS[kind], _BELIEVED * physics * (1.0 + physics / _LONG))
-    found: Array = floor.launch + np.maximum(np.minimum(physics * np.exp(learnt), most), floor.least)
-    return found
+    seconds: Array = floor.launch + np.maximum(np.minimum(physics * np.exp(learnt), most), floor.least)
+    return seconds
 
 
 def rate(sheet: DataSheet, dtype: str, *, tensor: bool, matrix: bool = False) -> float:
@@ -292,8 +292,8 @@ def rate(sheet: DataSheet, dtype: str, *, tensor: bool, matrix: bool = False) ->
     )
     peak = max(fast, plain) * 1e12 * _REACHED
     by_name = {"GA100": "ga100"}.get(sheet.chip, "gb20" if sheet.chip.startswith("GB20") else sheet.architecture)
-    each, each_tensor = _PER_WATT.get(by_name, (0.0, 0.0))
-    limit = sheet.watts * (each_tensor * (0.5 if dtype == "tf32" else 1.0) if fast > plain else each)
+    per_watt, per_watt_tensor = _PER_WATT.get(by_name, (0.0, 0.0))
+    limit = sheet.watts * (per_watt_tensor * (0.5 if dtype == "tf32" else 1.0) if fast > plain else per_watt)
     return float((peak**-6 + limit**-6) ** (-1 / 6)) if limit > 0.0 else peak
 
 
@@ -326,15 +326,15 @@ def _log(values: Array, most: float, shift: float | None = None) -> Array:
 
 def _waves(c: dict[str, Array], sheet: DataSheet) -> list[Array]:
     """How a result's tiles fill the SMs: rounding of the last wave, padding of the last tiles, waves."""
-    found: list[Array] = []
+    inputs: list[Array] = []
     for rows, columns in TILES:
         down, across = np.ceil(c["m"] / rows), np.ceil(c["n"] / columns)
         waves = c["batch"] * down * across / sheet.sms
-        found.append(_log(np.ceil(waves) / waves, 8))
-        found.append(_log(down * rows * across * columns / (c["m"] * c["n"]), 12))
+        inputs.append(_log(np.ceil(waves) / waves, 8))
+        inputs.append(_log(down * rows * across * columns / (c["m"] * c["n"]), 12))
         if rows == columns == 128.0:
-            found.append(_log(waves, 8))
-    return found
+            inputs.append(_log(waves, 8))
+    return inputs
 
 
 def _aligned(values: Array, *by: int) -> list[Array]:

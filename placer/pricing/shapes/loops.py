@@ -314,8 +314,8 @@ class Reduction(Shape):
         if source is None:
             return cls(0, 0, inner_survives=False, strided=False)
         out = largest(call.outputs)
-        kept = bool(call.outputs) and bool(source.shape) and bool(call.outputs[0].shape)
-        inner_survives = kept and out > 1 and call.outputs[0].shape[-1] == source.shape[-1] > 1
+        has_rows = bool(call.outputs) and bool(source.shape) and bool(call.outputs[0].shape)
+        inner_survives = has_rows and out > 1 and call.outputs[0].shape[-1] == source.shape[-1] > 1
         return cls(source.numel, out, inner_survives, not source.contiguous)
 
     def cut(self, work: Work) -> Cut:

@@ -185,8 +185,15 @@ class Work:
     @property
     def features(self) -> tuple[float, ...]:
         """FLOPs, bytes, the sizes of its shape and place, then their flags: see ``feature_names``."""
-        own, sizes, of_place = features(self.shape), len(size_names(type(self.shape))), len(PLACE_SIZES)
-        return self.flops, self.bytes, *own[:sizes], *self.place[:of_place], *own[sizes:], *self.place[of_place:]
+        of_shape, sizes, of_place = features(self.shape), len(size_names(type(self.shape))), len(PLACE_SIZES)
+        return (
+            self.flops,
+            self.bytes,
+            *of_shape[:sizes],
+            *self.place[:of_place],
+            *of_shape[sizes:],
+            *self.place[of_place:],
+        )
 
     @property
     def updated_alone(self) -> bool:
