@@ -1,23 +1,13 @@
-"""Tests that count Python functions: the collector runs finalizers of whatever was there before, at any time."""
+"""Counts Python functions, without the finalizers that the collector runs at any time."""
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-
-@contextlib.contextmanager
-def no_collection() -> Iterator[None]:
-    """Nothing is collected meanwhile."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+from placer.collector import without_collection
 
 
 def functions_entered(run: Callable[[], object]) -> int:
@@ -29,7 +19,8 @@ def functions_entered(run: Callable[[], object]) -> int:
         entered += event == "call"
 
     before = sys.getprofile()
-    with no_collection():
+    gc.collect()
+    with without_collection():
         sys.setprofile(listen)
         try:
             run()

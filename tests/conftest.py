@@ -50,6 +50,16 @@ def _read_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def fits_are_kept(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Fits of records' journals lie in pytest's cache until the code changes: a fit takes ten seconds."""
+    assert pytestconfig.cache is not None
+    folder = Path(pytestconfig.cache.mkdir("placer-fits"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("placer.calibration.validation.recorded.fits_folder", lambda: folder)
+        yield
+
+
+@pytest.fixture(scope="session")
 def _homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("placer-homes")
 

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 import click
-import docs_scripts
 import pytest
+import regenerate
 from click.testing import CliRunner
 from ray_apart import ray_apart
 from sky_apart import sky_apart
@@ -57,8 +57,7 @@ def commands(page: Path) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in found]
 
 
-REGENERATE = docs_scripts.load("regenerate")
-RECORD = ROOT / REGENERATE.RECORD
+RECORD = ROOT / regenerate.RECORD
 
 
 @pytest.fixture
@@ -135,7 +134,7 @@ def test_commands_are_accepted(page: Path, elsewhere: Path, handmade_profile: Pr
             assert command is not None
             command.make_context(arguments[0], arguments[1:])
             continue
-        if REGENERATE.RECORD in arguments and not RECORD.is_file():
+        if regenerate.RECORD in arguments and not RECORD.is_file():
             continue  # test_the_record_is_there says so
         result = CliRunner().invoke(main, arguments, prog_name="placer")
         assert result.exit_code == 0, f"placer {shlex.join(arguments)}: {result.output}"
@@ -202,7 +201,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_the_record_is_there() -> None:
-    assert RECORD.is_file(), f"the documents quote {REGENERATE.RECORD}: commit it, then run docs/regenerate.py"
+    assert RECORD.is_file(), f"the documents quote {regenerate.RECORD}: commit it, then run docs/regenerate.py"
 
 
 def test_every_figure_in_an_output_names_its_record() -> None:
@@ -211,7 +210,7 @@ def test_every_figure_in_an_output_names_its_record() -> None:
         if not FIGURE.search(body):
             continue
         command, _, output = body.partition("\n")
-        assert REGENERATE.RECORD in command, f"{page.name}: where do these figures come from?\n{body}"
+        assert regenerate.RECORD in command, f"{page.name}: where do these figures come from?\n{body}"
         # What names its machine says which calibration it was: a record that was replaced needs new figures.
         if re.search(r"^(Machine|created):", output, re.MULTILINE):
             assert created in output, f"{page.name} shows an older record: run docs/regenerate.py"

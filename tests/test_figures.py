@@ -1,52 +1,51 @@
-"""The figures of README.md and docs/ that rest on records are those that the code as it is gives."""
+"""The figures and the picture of README.md and docs/ are those that the code as it is gives for the records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from dataclasses import replace
 
-import docs_scripts
+import figures
+import picture
 import pytest
-from kept_fits import fits_are_kept
 
-FIGURES = docs_scripts.load("figures")
 #: A machine with a GPU whose networks are soon traced, and a CPU with one thread and with two.
-SOME = (FIGURES.GPUS[-1].calibrated, FIGURES.THREADS)
+SOME = (figures.GPUS[-1].calibrated, figures.THREADS)
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _fits(pytestconfig: pytest.Config) -> Iterator[None]:
-    with fits_are_kept(pytestconfig):
-        yield
-
-
-def check(replays: tuple[object, ...]) -> None:
+@pytest.mark.parametrize(
+    "replays",
+    [
+        pytest.param(SOME, marks=pytest.mark.timeout(600), id="some"),
+        pytest.param(figures.ALL, marks=[pytest.mark.soak, pytest.mark.timeout(3600)], id="all"),
+    ],
+)
+def test_the_figures_of_records_are_those_of_the_code_as_it_is(
+    replays: tuple[figures.Replay, ...], fits_are_kept: None
+) -> None:
     """The pages are as docs/figures.py would write them."""
-    for page, content in FIGURES.rewritten(FIGURES.figures(FIGURES.predicted(replays))).items():
-        changed = FIGURES.changed_lines(page.read_text(encoding="utf-8"), content)
+    for page, content in figures.rewritten(figures.figures(figures.predicted(replays))).items():
+        changed = figures.changed_lines(page.read_text(encoding="utf-8"), content)
         told = "\n".join(f"{was}\nis now\n{now}" for was, now in changed)
         assert not changed, f"{page} is stale, run docs/figures.py:\n{told}"
 
 
-@pytest.mark.timeout(600)
-def test_the_figures_of_some_records_are_those_of_the_code_as_it_is() -> None:
-    check(SOME)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-def test_the_figures_of_all_records_are_those_of_the_code_as_it_is() -> None:
-    check(FIGURES.ALL)
-
-
 def test_every_figure_of_a_record_has_one_place_on_a_page() -> None:
     """With what was predicted on the day: nothing is predicted anew."""
-    then = {replay: [replace(cell, parameters=1) for cell in replay.report().cells] for replay in FIGURES.ALL}
-    figures = list(FIGURES.figures(then))
-    assert set(FIGURES.rewritten(figures)) == {
-        FIGURES.README,
-        FIGURES.ACCURACY,
-        FIGURES.USUAL_ERRORS,
-        FIGURES.REFERENCE,
-    }
-    assert len({figure.pattern for figure in figures}) == len(figures)
+    then = {replay: [replace(cell, parameters=1) for cell in replay.report().cells] for replay in figures.ALL}
+    written = list(figures.figures(then))
+    pages = {figures.README, figures.ACCURACY, figures.USUAL_ERRORS, figures.REFERENCE}
+    assert set(figures.rewritten(written)) == pages
+    assert len({figure.pattern for figure in written}) == len(written)
+
+
+def numbers(text: str) -> list[float]:
+    return [float(number.replace(",", "")) for number in NUMBER.findall(text)]
+
+
+def test_the_picture_is_what_the_command_draws() -> None:
+    drawn = picture.draw(picture.swept())
+    committed = (figures.ROOT / "docs" / "picture.svg").read_text(encoding="utf-8")
+    assert NUMBER.sub("0", drawn) == NUMBER.sub("0", committed), "run docs/regenerate.py"
+    assert numbers(drawn) == pytest.approx(numbers(committed), rel=0.02, abs=1.0), "run docs/regenerate.py"

@@ -60,14 +60,6 @@ def test_losses_are_the_same_with_placer(script: Path, tmp_path: Path, caplog: p
     assert after["losses"] == before["losses"]
 
 
-def test_there_are_ten_and_the_originals_do_not_know_placer() -> None:
-    assert len(SCRIPTS) >= 10
-    for script in SCRIPTS:
-        source = script.read_text(encoding="utf-8")
-        assert re.search("placer|placement|placed", without_placer(source).partition('"""\n')[2]) is None, script.name
-        assert source.count("# + placer") + source.count("# without placer: ") >= 2
-
-
 def test_a_typed_script_runs() -> None:
     """``make types`` reads the same script."""
     found = runpy.run_path(str(FOLDER.parent / "user_script.py"))

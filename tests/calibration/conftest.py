@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
-from kept_fits import fits_are_kept
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _fits(pytestconfig: pytest.Config) -> Iterator[None]:
-    with fits_are_kept(pytestconfig):
-        yield
+def _fits(fits_are_kept: None) -> None:
+    """For all of them."""
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
+from placer.calibration.benchmarks.probe import Apply
 from placer.pricing import Context, CostModel, Work, describe
 from placer.profile import Cores, load
 from placer.profile.profile import Device
@@ -20,28 +21,9 @@ CORE = load("intel-xeon-avx512-2-core").fit("cpu", 1)
 REGION = 7e-6
 
 
-class Op(nn.Module):
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *operands: Tensor) -> Any:
-        return self.function(*operands)
-
-
 def works(function: Any, *operands: Tensor) -> list[Work]:
-    module = Op(function)
-    step = Workload(
-        model=module,
-        modules=(module,),
-        args=operands,
-        kwargs={},
-        mode="infer",
-        loss=None,
-        optimizer=None,
-        data="device",
-    )
-    traced = trace(step)
+    module = Apply(function)
+    traced = trace(Workload(module, (module,), operands, mode="infer"))
     context = Context.of(traced)
     return [describe(call, context) for call in traced.calls if not call.view]
 

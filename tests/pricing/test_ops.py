@@ -117,8 +117,10 @@ def test_a_formula_that_does_not_fit_its_op_is_refused(formula: str) -> None:
 @pytest.fixture(scope="module")
 def database() -> dict[str, Any]:
     """What ran of the ops that torch tests itself with."""
-    script = Path(__file__).parents[1] / "op_rows.py"
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=250)
+    script = Path(__file__).parents[1] / "op_database.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "rows"], capture_output=True, text=True, check=True, timeout=250
+    )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

@@ -87,17 +87,9 @@ class ManyCores:
     def observation(self, probe: Probe, threads: int, seconds: float) -> StepObservation:
         """What a bench would have seen of a probe, in ``seconds`` beyond its set-up and warm-up."""
         module = probe.build().train(probe.mode == "train")
-        workload = Workload(
-            model=module,
-            modules=(module,),
-            args=probe.example(),
-            kwargs={},
-            mode=probe.mode,
-            loss=probe.loss,
-            optimizer=probe.optimizer,
-            data="device",
-        )
-        trace = trace_here(workload)
+        example, mode = probe.example(), probe.mode
+        step = Workload(module, (module,), example, mode=mode, loss=probe.loss, optimizer=probe.optimizer)
+        trace = trace_here(step)
         ops, ends = [], {"forward": 0.0, "backward": 0.0, "update": 0.0}
         for call, work in zip(trace.calls, describe_step(trace), strict=True):
             took = self.op_seconds(work, threads)

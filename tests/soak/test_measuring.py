@@ -6,22 +6,15 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from placer import profile as profiles
-from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.lab.commands import run_limited
 from placer.calibration.lab.suite import entries
-from placer.calibration.measuring.bench import Bench, attempt
-from placer.calibration.measuring.faults import HungError
-from placer.calibration.measuring.journal import Journal
 from placer.calibration.runner import calibrate
 from placer.calibration.validation.cells import build_model, cell_workload, cells_of
 from placer.calibration.validation.run import validate
@@ -37,32 +30,6 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 BUDGET = 60.0
 #: How much slower than the accelerator made by hand those are that decisions are taken beside.
 SLOWER = (1.0, 4.0, 16.0)
-GRANDCHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(1000)'])"
-
-
-class Sleeps(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if x.device.type != "meta":
-            time.sleep(1000)
-        return x
-
-
-@pytest.mark.skipif(os.name != "posix", reason="alarms and process groups are POSIX's")
-def test_a_run_is_back_from_what_hangs(tmp_path: Path, note: Callable[[str, str], None]) -> None:
-    start = time.perf_counter()
-    with pytest.raises(HungError):
-        run_limited([sys.executable, "-c", GRANDCHILD], seconds=1.0)
-    command = time.perf_counter() - start
-    hangs = Probe("network", "hangs", Sleeps, lambda: (torch.ones(1, 2),), "infer")
-    works = Probe("network", "works", lambda: nn.Linear(2, 2), lambda: (torch.ones(1, 2),), "infer")
-    bench, journal = Bench("cpu", torch.get_num_threads()), Journal(tmp_path / "p.journal", {})
-    assert attempt(bench, works, seconds=0.01, journal=journal) is not None
-    start = time.perf_counter()
-    assert attempt(bench, hangs, seconds=0.01, journal=journal, limit=1.0) is None
-    assert attempt(bench, works, seconds=0.01, journal=journal) is not None
-    benchmark = time.perf_counter() - start
-    assert max(command, benchmark) < 5.0
-    note("hung", f"back after {max(command, benchmark):.1f} s with a limit of 1 s")
 
 
 def test_calibrating_with_all_cores_busy(tmp_path: Path, share: float, note: Callable[[str, str], None]) -> None:
