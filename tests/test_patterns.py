@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from forwards import module
 from torch import Tensor, nn
 from torch.nn.utils import prune, rnn
 from torch.utils.checkpoint import checkpoint
@@ -29,15 +30,6 @@ CASES: list[Callable[[], Case]] = []
 def case(build: Callable[[], Case]) -> Callable[[], Case]:
     CASES.append(build)
     return build
-
-
-def module(forward: Callable[..., Any], **parts: Any) -> nn.Module:
-    """A module of these parts, which calls ``forward(self, ...)``."""
-    kind = type("Net", (nn.Module,), {"forward": forward})
-    net: nn.Module = kind()
-    for name, part in parts.items():
-        setattr(net, name, part)
-    return net
 
 
 @case

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from forwards import module
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -64,14 +65,10 @@ def test_in_a_step_under_autocast_a_region_can_switch_it_off() -> None:
     assert products(traced.on("cuda"))["outside"] == "bfloat16"
 
 
-class Follows(nn.Module):
-    def __init__(self, enabled: bool) -> None:
-        super().__init__()
-        self.inside, self.enabled = nn.Linear(4, 4), enabled
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=self.enabled):
-            return self.inside(x)
+def follows(self: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=self.enabled):
+        result: torch.Tensor = self.inside(x)
+        return result
 
 
 @pytest.mark.parametrize(
@@ -83,33 +80,25 @@ class Follows(nn.Module):
     ],
 )
 def test_a_region_named_after_the_tensors_counts_everywhere(enabled: bool, around: Any, expected: str) -> None:
-    traced = trace(make_workload(Follows(enabled), (3, 4), autocast=around))
+    model = module(follows, inside=nn.Linear(4, 4), enabled=enabled)
+    traced = trace(make_workload(model, (3, 4), autocast=around))
     assert traced.others == {}
     assert not any("real run" in note for note in traced.notes)
     assert products(traced) == {"inside": expected}
 
 
-class Checkpointed(nn.Module):
-    def __init__(self, region: bool) -> None:
-        super().__init__()
-        self.region = region
-        self.inside = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.LSTM(4, 4), First(), nn.Linear(4, 4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cuda", dtype=torch.bfloat16) if self.region else contextlib.nullcontext():
-            result: torch.Tensor = checkpoint(self.inside, x, use_reentrant=False)
-        return result
-
-
-class First(nn.Module):
-    def forward(self, outputs: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        return outputs[0]
+def checkpointed(self: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cuda", dtype=torch.bfloat16) if self.region else contextlib.nullcontext():
+        result: torch.Tensor = checkpoint(self.inside, x, use_reentrant=False)
+    return result
 
 
 @pytest.mark.parametrize("as_function", [False, True])
 @pytest.mark.parametrize("region", [True, False])
 def test_activation_checkpointing_runs_the_same_ops_again(region: bool, as_function: bool) -> None:
-    model = Checkpointed(region)
+    first_output = module(lambda self, outputs: outputs[0])
+    inside = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.LSTM(4, 4), first_output, nn.Linear(4, 4))
+    model = module(checkpointed, inside=inside, region=region)
     target = (lambda x: model(x).sum().backward()) if as_function else model
     workload = make_workload(
         target, (3, 4), mode=None if as_function else "train", autocast=None if region else torch.bfloat16
@@ -120,7 +109,9 @@ def test_activation_checkpointing_runs_the_same_ops_again(region: bool, as_funct
         assert ran == ["bfloat16"] * runs, op  # the last product is not needed again
 
 
-def loop(scaler: Any) -> tuple[Any, nn.Module]:
+def test_the_usual_loop_with_a_gradient_scaler() -> None:
+    scaler = torch.amp.GradScaler("cpu")  # one for cuda would switch itself off here
+    before = dict(scaler.__dict__)
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
@@ -132,13 +123,6 @@ def loop(scaler: Any) -> tuple[Any, nn.Module]:
         scaler.step(optimizer)
         scaler.update()
 
-    return step, model
-
-
-def test_the_usual_loop_with_a_gradient_scaler() -> None:
-    scaler = torch.amp.GradScaler("cpu")  # one for cuda would switch itself off here
-    before = dict(scaler.__dict__)
-    step, model = loop(scaler)
     weights = [p.clone() for p in model.parameters()]
     traced = trace(make_workload(step, (5, 4)))
     on_cuda = traced.on("cuda")
@@ -154,33 +138,14 @@ def test_the_usual_loop_with_a_gradient_scaler() -> None:
     assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
 
 
-def test_torch_applies_regions_for_the_cpu_to_a_real_run_itself() -> None:
-    model = nn.Linear(4, 4)
-
-    def step(x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            y = model(x)
-        return y.float().sum() if y.dtype == torch.bfloat16 else y
-
-    traced = trace(make_workload(step, (3, 4)))
-    assert traced.others == {}
-    assert set(products(traced).values()) == {"bfloat16"}
-    assert traced.outputs[0].shape == ()
-
-
-class OfItsSpectrum(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 8)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast(x.device.type, dtype=torch.bfloat16):
-            return torch.fft.rfft(self.layer(x)).abs().float()
+def of_its_spectrum(self: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast(x.device.type, dtype=torch.bfloat16):
+        return torch.fft.rfft(self.layer(x)).abs().float()
 
 
 def test_what_the_cpu_alone_keeps_in_float32() -> None:
     """There is no transform of bfloat16: the CPU's autocast casts to float32, that of CUDA leaves it to the script."""
-    traced = trace(make_workload(OfItsSpectrum(), (3, 4)))
+    traced = trace(make_workload(module(of_its_spectrum, layer=nn.Linear(4, 8)), (3, 4)))
     assert "aten::_fft_r2c" in [call.op for call in traced.calls]
     assert not traced.real
     assert any("Unsupported dtype BFloat16" in note for note in traced.notes)

@@ -8,25 +8,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from forwards import module
 from torch import Tensor, nn
 
 from placer.tracing import MissingKernel, trace
 from placer.workload import make_workload
 
 
-class Apply(nn.Module):
-    """A function, as a layer."""
-
-    def __init__(self, function: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Any:
-        return self.function(x)
-
-
 def missing(function: Callable[[Tensor], Any], x: Tensor, mode: Any = "infer") -> MissingKernel | None:
-    found = trace(make_workload(Apply(function), x, mode=mode))
+    found = trace(make_workload(module(lambda self, x: function(x)), x, mode=mode))
     assert not found.real
     return found.missing_on_cpu
 
@@ -98,7 +88,7 @@ def test_a_kernel_for_the_gradient_counts_and_the_layer_is_named() -> None:
     doubled.register_fake(torch.empty_like)
     gradient.register_fake(torch.empty_like)
     doubled.register_autograd(lambda context, grad: gradient(grad))
-    model = nn.Sequential(nn.Linear(3, 3), Apply(doubled))
+    model = nn.Sequential(nn.Linear(3, 3), module(lambda self, x: doubled(x)))
     x = torch.zeros(2, 3)
     assert trace(make_workload(model, x, mode="infer")).missing_on_cpu is None
     found = trace(make_workload(model, x, mode="train"))

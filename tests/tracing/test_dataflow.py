@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from forwards import module
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
@@ -62,13 +63,12 @@ def test_values_lead_from_their_maker_to_all_readers() -> None:
 
 
 def test_views_are_the_value_they_show_and_writes_in_place_make_a_new_one() -> None:
-    class Halves(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            y = x + 1
-            left, right = y.chunk(2, dim=1)
-            return (left * right).relu_()
+    def forward(self: Any, x: Tensor) -> Tensor:
+        y = x + 1
+        left, right = y.chunk(2, dim=1)
+        return (left * right).relu_()
 
-    found = traced(torch.compile(Halves()))
+    found = traced(torch.compile(module(forward)))
     flow = found.dataflow
     (made,) = flow[number(found, "aten::add")][1]
     product = flow[number(found, "aten::mul")]

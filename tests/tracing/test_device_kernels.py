@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from forwards import module
 from torch import nn
 
 from placer.tracing import Trace, trace
@@ -16,23 +18,14 @@ from placer.workload import make_workload
 FUSED = hasattr(torch.ops.aten, "_fused_rms_norm_backward")
 
 
-class Normed(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.norm = nn.Linear(8, 8), nn.RMSNorm(8)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        normed: torch.Tensor = self.norm(self.linear(x))
-        return normed
-
-
 def norms(traced: Trace) -> Iterator[tuple[str, str]]:
     return ((c.op, c.phase) for c in traced.calls if "rms_norm" in c.op)
 
 
 @pytest.mark.skipif(not FUSED, reason="this torch has no such kernel on any device")
 def test_rms_norm_is_one_kernel_on_cuda() -> None:
-    traced = trace(make_workload(Normed(), (3, 8), mode="train", optimizer="sgd"))
+    parts = OrderedDict(linear=nn.Linear(8, 8), norm=nn.RMSNorm(8))
+    traced = trace(make_workload(nn.Sequential(parts), (3, 8), mode="train", optimizer="sgd"))
     assert not list(norms(traced))
     assert "aten::rsqrt" in {c.op for c in traced.calls}
     on_cuda = traced.on("cuda")
@@ -48,29 +41,22 @@ def test_rms_norm_is_one_kernel_on_cuda() -> None:
     assert on_cuda.notes == traced.notes
 
 
-class Other(nn.Module):
-    def __init__(self, how: str) -> None:
-        super().__init__()
-        self.how = how
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.how == "weight of another dtype":
-            return F.rms_norm(x, (8,), torch.ones(8, dtype=torch.bfloat16, device=x.device))
-        return F.rms_norm(x.expand(2, 4, 8, 8).contiguous(memory_format=torch.channels_last), (8,))
+def weight_of_another_dtype(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return F.rms_norm(x, (8,), torch.ones(8, dtype=torch.bfloat16, device=x.device))
 
 
-@pytest.mark.parametrize("how", ["weight of another dtype", "channels last"])
-def test_where_torch_takes_it_apart_on_cuda_too_there_is_one_trace(how: str) -> None:
-    assert trace(make_workload(Other(how), (8, 8), mode="infer")).others == {}
+def channels_last(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return F.rms_norm(x.expand(2, 4, 8, 8).contiguous(memory_format=torch.channels_last), (8,))
 
 
-class Solves(nn.Module):
-    def forward(self, a: torch.Tensor) -> torch.Tensor:
-        return torch.linalg.inv(a) @ torch.linalg.cholesky(a)
+@pytest.mark.parametrize("forward", [weight_of_another_dtype, channels_last])
+def test_where_torch_takes_it_apart_on_cuda_too_there_is_one_trace(forward: Callable[..., Any]) -> None:
+    assert trace(make_workload(module(forward), (8, 8), mode="infer")).others == {}
 
 
 def test_checks_of_linear_algebra_wait_for_the_device() -> None:
-    traced = trace(make_workload(Solves(), (4, 4), mode="infer"))
+    solves = module(lambda self, a: torch.linalg.inv(a) @ torch.linalg.cholesky(a))
+    traced = trace(make_workload(solves, (4, 4), mode="infer"))
     waits = Counter({c.op: c.syncs for c in traced.calls if c.syncs})
     assert waits == {"aten::_linalg_check_errors": 1}
     assert traced.syncs == 2 == sum(c.syncs for c in traced.calls)

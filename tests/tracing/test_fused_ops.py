@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from forwards import module
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
@@ -44,17 +45,14 @@ def test_a_recurrent_layer_is_one_call(kind: str, batch_first: bool) -> None:
 
 
 def test_a_recurrent_layer_on_a_packed_sequence_is_one_call() -> None:
-    class Packed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.rnn = nn.LSTM(3, 5, batch_first=True)
+    def forward(self: Any, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        last: torch.Tensor = self.rnn(packed)[1][0]
+        return last
 
-        def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-            packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-            return self.rnn(packed)[1][0]
-
+    model = module(forward, rnn=nn.LSTM(3, 5, batch_first=True))
     example = (torch.randn(4, 6, 3), torch.tensor([6, 2, 5, 1]))
-    traced = trace(make_workload(Packed(), batch=example, mode="train"))
+    traced = trace(make_workload(model, batch=example, mode="train"))
     (call,) = [c for c in traced.calls if c.op == "aten::lstm"]
     assert call.inputs[0].shape == (14, 3)
     assert call.args[-1] == 6
@@ -69,12 +67,9 @@ def test_a_cell_is_one_call(cell: Any) -> None:
 
 
 def test_attention_keeps_its_arguments_and_layout() -> None:
-    class Attend(nn.Module):
-        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-
+    attend = module(lambda self, q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True))
     example = tuple(torch.randn(2, 3, n, 8, requires_grad=True) for n in (5, 5, 5))
-    traced = trace(make_workload(Attend(), batch=example, mode="train"))
+    traced = trace(make_workload(attend, batch=example, mode="train"))
     call, back = [c for c in traced.calls if "attention" in c.op]
     assert call.args == (True, False, 0.0, False)
     assert call.outputs == (spec_of(F.scaled_dot_product_attention(*example, is_causal=True)),)
@@ -83,17 +78,11 @@ def test_attention_keeps_its_arguments_and_layout() -> None:
 
 
 def test_attention_module_traces_through_its_python() -> None:
-    class Cross(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attention = nn.MultiheadAttention(8, 2, batch_first=True, dropout=0.1)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.attention(x, x, x, need_weights=False)[0]
-
-    forward = ops(trace(make_workload(Cross(), (3, 5, 8), mode="train")), "forward")
+    layer = nn.MultiheadAttention(8, 2, batch_first=True, dropout=0.1)
+    attention = module(lambda self, x: self.layer(x, x, x, need_weights=False)[0], layer=layer)
+    forward = ops(trace(make_workload(attention, (3, 5, 8), mode="train")), "forward")
     assert forward.count("aten::scaled_dot_product_attention") == 1
-    fast = trace(make_workload(Cross(), (3, 5, 8), mode="infer"))
+    fast = trace(make_workload(attention, (3, 5, 8), mode="infer"))
     assert ops(fast, "forward") == ["aten::_native_multi_head_attention"]
 
 

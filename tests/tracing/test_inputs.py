@@ -1,57 +1,81 @@
-"""Every kind of input a model takes, and what the trace says about them."""
+"""What a forward does with its inputs and with tensors of its own making, and what a failure says."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from forwards import module
+from torch import Tensor, nn
 
 from placer.errors import TraceError
 from placer.tracing import trace
 from placer.workload import make_workload
 
 
-def test_tensors_made_in_forward_join_in() -> None:
-    class Makes(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            position = torch.arange(x.shape[1], device="cpu").float()
-            table = torch.tensor([[1.0, 2.0]]).to(x.device)
-            return (x + position + torch.zeros(x.shape[1], device=x.device)).unsqueeze(-1) * table.to(x)
-
-    assert trace(make_workload(Makes(), (3, 4), mode="infer")).outputs[0].shape == (3, 4, 2)
+def makes_tensors(self: Any, x: Tensor) -> Tensor:
+    position = torch.arange(x.shape[1], device="cpu").float()
+    table = torch.tensor([[1.0, 2.0]]).to(x.device)
+    return (x + position + torch.zeros(x.shape[1], device=x.device)).unsqueeze(-1) * table.to(x)
 
 
-def test_a_device_named_in_forward_is_never_touched() -> None:
-    class Moves(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.cuda() + torch.ones(4, device="cuda") + x.to("cuda", torch.float32)
+def names_a_device(self: Any, x: Tensor) -> Tensor:
+    return x.cuda() + torch.ones(9, device="cuda") + x.to("cuda", torch.float32)
 
-    assert trace(make_workload(Moves(), (3, 4), mode="infer")).outputs[0].shape == (3, 4)
+
+def copies_to_the_host(self: Any, x: Tensor) -> Tensor:
+    lengths = torch.tensor([2, 1, 4], device=x.device)
+    longest = int(lengths.max().item())
+    chosen = x[lengths > 1]
+    return chosen[:, :longest].cpu()
+
+
+def steers_by_positions(self: Any, x: Tensor) -> Tensor:
+    position = torch.arange(x.shape[1], device=x.device)
+    return x[:, position > 1] if bool((position.diff() == 1).all()) else x
+
+
+def reads_constants(self: Any, x: Tensor) -> Tensor:
+    for start, end in zip(self.times[:-1], self.times[1:], strict=True):
+        if bool(end > start):
+            x = x + (end - start) * x
+    return x
+
+
+@pytest.mark.parametrize(
+    ("forward", "shape", "syncs"),
+    [
+        (makes_tensors, (3, 9, 2), 0),
+        (names_a_device, (3, 9), 0),
+        (copies_to_the_host, (2, 4), 3),
+        (steers_by_positions, (3, 7), 2),
+        (reads_constants, (3, 9), 4),
+    ],
+)
+def test_tensors_of_its_own_join_in_and_may_be_read(
+    forward: Callable[..., Any], shape: tuple[int, ...], syncs: int
+) -> None:
+    """And a device that it names is never touched."""
+    traced = trace(make_workload(module(forward, times=torch.linspace(0, 1, 5)), (3, 9), mode="infer"))
+    assert (traced.outputs[0].shape, traced.syncs, traced.real) == (shape, syncs, False)
     assert not torch.cuda.is_initialized()
 
 
-def test_copies_to_the_host_and_known_values_are_syncs() -> None:
-    class Syncs(nn.Module):
-        def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-            longest = int(lengths.max().item())
-            chosen = x[lengths > 1]
-            return chosen[:, :longest].cpu()
-
-    traced = trace(make_workload(Syncs(), batch=(torch.randn(3, 9), torch.tensor([2, 1, 4])), mode="infer"))
-    assert traced.syncs == 3
-    assert traced.outputs[0].shape == (2, 4)
-
-
-def test_failures_say_where() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(3, 3)))
-    with pytest.raises(TraceError, match=r"the forward failed in layer '1.0', after aten::.*: RuntimeError: "):
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (
+            nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(3, 3))),
+            r"the forward failed in layer '1.0', after aten::.*: RuntimeError: ",
+        ),
+        (nn.Linear(4, 2).requires_grad_(False), "does not depend on any parameter"),
+    ],
+)
+def test_failures_say_where(model: nn.Module, says: str) -> None:
+    with pytest.raises(TraceError, match=says):
         trace(make_workload(model, (5, 4), mode="train"))
-
-
-def test_what_cannot_be_traced_is_said_clearly() -> None:
-    frozen = nn.Linear(4, 2).requires_grad_(False)
-    with pytest.raises(TraceError, match="does not depend on any parameter"):
-        trace(make_workload(frozen, (5, 4), mode="train"))
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
@@ -68,49 +92,17 @@ def test_autocast_runs_products_in_the_lower_precision(mode: str) -> None:
     assert casts == [(3, 4), (4, 4), (4,), (3, 4), (3, 4), (2, 4), (2,), (3, 2)]
 
 
-def test_positions_counted_in_forward_may_steer_it() -> None:
-    class Counts(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            position = torch.arange(x.shape[1], device=x.device)
-            return x[:, position > 1] if bool((position.diff() == 1).all()) else x
-
-    assert trace(make_workload(Counts(), (3, 9), mode="infer")).outputs[0].shape == (3, 7)
-
-
-def test_small_constants_may_be_read() -> None:
-    class Solver(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("times", torch.linspace(0, 1, 5))
-            self.field = nn.Linear(3, 3)
-
-        def forward(self, y: torch.Tensor) -> torch.Tensor:
-            for start, end in zip(self.times[:-1], self.times[1:], strict=True):
-                if bool(end > start):
-                    y = y + (end - start) * self.field(y)
-            return y
-
-    traced = trace(make_workload(Solver(), (2, 3), mode="train"))
-    assert sum(c.op == "aten::addmm" for c in traced.calls) == 4
-    assert traced.syncs == 4
-
-
 @pytest.mark.parametrize(("drop", "layers"), [(0.0, 6), (1.0, 0)])
 def test_a_draw_that_drops_layers_may_be_read(drop: float, layers: int) -> None:
-    class LayerDrop(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(6))
+    def forward(self: Any, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            if torch.rand([]) >= drop:  # as transformers' OPT, BART and Whisper do in training
+                x = layer(x)
+        return x.requires_grad_()
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for layer in self.layers:
-                if torch.rand([]) >= drop:  # as transformers' OPT, BART and Whisper do in training
-                    x = layer(x)
-            return x.requires_grad_()
-
-    workload = make_workload(LayerDrop(), (2, 3), mode="train")
+    model = module(forward, layers=nn.ModuleList(nn.Linear(3, 3) for _ in range(6)))
     before = torch.random.get_rng_state()
-    traced = trace(workload)
+    traced = trace(make_workload(model, (2, 3), mode="train"))
     assert sum(c.op == "aten::addmm" for c in traced.calls) == layers
     assert any("this is what one draw runs" in note for note in traced.notes)
     assert not any("real run" in note for note in traced.notes)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
+from forwards import module
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -49,16 +51,10 @@ def test_forward_and_backward_agree() -> None:
 
 
 def test_gradients_accumulate_at_the_owner_of_a_tied_weight() -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
-            self.b.weight = self.a.weight
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.b(self.a(x))
-
-    traced = trace(make_workload(Tied(), (5, 4), mode="train"))
+    first, second = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+    second.weight = first.weight
+    tied = module(lambda self, x: self.b(self.a(x)), a=first, b=second)
+    traced = trace(make_workload(tied, (5, 4), mode="train"))
     assert len(traced.parameters) == 1
     assert [c.layer for c in traced.calls if c.phase == "optimizer"] == ["a"]
     added = [c for c in traced.calls if c.phase == "backward" and c.op in ("aten::add", "aten::add_")]
@@ -74,21 +70,12 @@ def test_checkpointed_layers_run_forward_again_inside_backward() -> None:
 
 
 def test_a_copy_that_the_step_makes_of_a_layer_is_that_layer() -> None:
-    class Copies(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.last(torch.relu(copy.deepcopy(self.layer)(x) + self.layer(x)))
+        return result
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            result: torch.Tensor = self.last(torch.relu(copy.deepcopy(self.layer)(x) + self.layer(x)))
-            return result
-
-    found = trace(make_workload(Copies(), (3, 4), mode="infer"))
+    model = module(forward, layer=nn.Linear(4, 4), last=nn.Linear(4, 2))
+    found = trace(make_workload(model, (3, 4), mode="infer"))
     ran = [(call.op, call.layer) for call in found.calls if call.op in ("aten::addmm", "aten::relu")]
-    assert ran == [
-        ("aten::addmm", "layer"),
-        ("aten::addmm", "layer"),
-        ("aten::relu", ""),
-        ("aten::addmm", "last"),
-    ]
+    assert ran == [*[("aten::addmm", "layer")] * 2, ("aten::relu", ""), ("aten::addmm", "last")]
     assert found.module_calls == 4

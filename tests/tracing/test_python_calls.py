@@ -6,45 +6,32 @@ import cProfile
 import gc
 import pstats
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from collector import functions_entered
+from forwards import module
 from torch import Tensor, nn
 
 from placer.tracing import trace
 from placer.workload import make_workload
 
 
-def entered(model: nn.Module, *args: Tensor) -> int:
-    """What the interpreter itself counts in a real forward pass."""
-    count = 0
-
-    def listen(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event == "call"
-
-    with torch.no_grad():
-        model(*args)
-        sys.setprofile(listen)
-        try:
-            model(*args)
-        finally:
-            sys.setprofile(None)
-    return count
-
-
-class Talkative(nn.Module):
+def talkative() -> nn.Module:
     """Twenty Python functions around one op."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def same(x: Tensor) -> Tensor:
+        return x
+
+    def forward(self: Any, x: Tensor) -> Tensor:
         for _ in range(20):
-            x = self.same(x)
+            x = same(x)
         return x * 2
 
-    def same(self, x: Tensor) -> Tensor:
-        return x
+    return module(forward)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +39,7 @@ class Talkative(nn.Module):
     [
         nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2), nn.Softmax(-1)),
         nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Dropout()),
-        Talkative(),
+        talkative(),
     ],
     ids=["mlp", "normalized", "talkative"],
 )
@@ -60,7 +47,9 @@ def test_the_count_is_that_of_a_real_forward_pass(model: nn.Module) -> None:
     model.eval()
     x = torch.randn(3, 4)
     traced = trace(make_workload(model, batch=x, mode="infer"))
-    assert traced.python_calls == pytest.approx(entered(model, x), rel=0.2, abs=2)
+    with torch.no_grad():
+        model(x)
+        assert traced.python_calls == pytest.approx(functions_entered(partial(model, x)), rel=0.2, abs=2)
 
 
 def test_what_a_module_does_as_it_is_imported_is_no_part_of_the_step(
@@ -69,15 +58,14 @@ def test_what_a_module_does_as_it_is_imported_is_no_part_of_the_step(
     (tmp_path / "imported_in_forward.py").write_text("def f(): pass\nfor _ in range(500): f()\n")
     monkeypatch.syspath_prepend(tmp_path)
 
-    class Lazy(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            import imported_in_forward  # type: ignore[import-not-found]
+    def forward(self: Any, x: Tensor) -> Tensor:
+        import imported_in_forward  # type: ignore[import-not-found]
 
-            imported_in_forward.f()
-            return x * 2
+        imported_in_forward.f()
+        return x * 2
 
     try:
-        first, second = (trace(make_workload(Lazy(), batch=torch.randn(3), mode="infer")) for _ in range(2))
+        first, second = (trace(make_workload(module(forward), batch=torch.randn(3), mode="infer")) for _ in range(2))
     finally:
         sys.modules.pop("imported_in_forward", None)
     assert first.python_calls == second.python_calls < 10
@@ -99,12 +87,11 @@ def test_a_profiler_written_in_c_goes_on_listening() -> None:
 
 
 def test_what_listens_to_the_garbage_collector_is_not_counted() -> None:
-    class Littering(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            self.litter = [[] for _ in range(1000)]  # containers: what makes the collector start
-            return x * 2
+    def forward(self: Any, x: Tensor) -> Tensor:
+        self.litter = [[] for _ in range(1000)]  # containers: what makes the collector start
+        return x * 2
 
-    workload = make_workload(Littering(), (2, 2), mode="infer")
+    workload = make_workload(module(forward), (2, 2), mode="infer")
     collected = []
     count = trace(workload).python_calls
     gc.callbacks.append(lambda phase, info: collected.append(phase))
@@ -121,24 +108,15 @@ def test_what_listens_to_the_garbage_collector_is_not_counted() -> None:
 
 def test_tracing_a_step_function_counts_nothing_of_its_own() -> None:
     """A step that makes modules, writes weights, runs backward and clips enters what it enters untraced."""
-    network = nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), Talkative()) for _ in range(30)])
+    network = nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), talkative()) for _ in range(30)])
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    count = 0
 
     def step(x: Tensor) -> None:
         nn.ReLU()(network(x)).sum().backward()
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
 
-    def listen(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event == "call" and not frame.f_code.co_filename.startswith(str(Path(torch.optim.__file__).parent))
-
     x = torch.randn(2, 4)
     step(x)
-    sys.setprofile(listen)
-    try:
-        step(x)
-    finally:
-        sys.setprofile(None)
+    count = functions_entered(partial(step, x)) - functions_entered(optimizer.step)  # an update has a price of its own
     assert trace(make_workload(step, batch=x, modules=network)).python_calls == pytest.approx(count, rel=0.1)

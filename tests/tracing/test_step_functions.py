@@ -13,9 +13,7 @@ import torch.nn.functional as F
 from pictures import picture, same
 from torch import nn
 
-import placer
 from placer.errors import TraceError
-from placer.profile.profile import Profile
 from placer.tracing import Trace, trace
 from placer.workload import make_workload
 
@@ -181,19 +179,6 @@ def test_a_step_that_raises_says_where_and_leaves_everything_as_it_was(where: st
     before = picture(*watched)
     with pytest.raises(TraceError, match="the step function failed in "):
         trace(make_workload(fails, (5, 6)))
-    assert same(before, picture(*watched))
-
-
-def test_choose_and_explain_take_a_step_function(calibrated: Profile) -> None:
-    step, watched = gan()
-    before = picture(*watched)
-    explanation = placer.explain(step, (5, 6), modules=watched[:2])
-    assert explanation.workload["mode"] == "train"
-    assert explanation.workload["optimizer"] == "sgd+adam"
-    assert explanation.workload["parameters"] == 175
-    assert any("real run" in note for note in explanation.notes)
-    placement = placer.choose(step, (5, 6), modules=watched[:2], devices=["cpu"])
-    assert placement.confidence is not None
     assert same(before, picture(*watched))
 
 
