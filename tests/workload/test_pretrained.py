@@ -113,6 +113,8 @@ def test_the_usual_inputs_of_an_architecture(
         assert step.describe_inputs() == [main, *expected]
         traced = trace(step)
         assert (traced.mode, traced.real) == ("train" if trains else "infer", False)
+        assert {call.layer for call in traced.calls} <= {name for name, _ in step.model.named_modules()}
+        assert traced.parameter_bytes == sum(p.numel() * 4 for p in step.model.parameters())
         labelled = {"labels", "start_positions"} & set(step.kwargs)
         assert labelled == set() or trains
         # Its own loss is the only one to compute one of labels.
