@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,70 +84,41 @@ def test_a_second_run_measures_nothing_and_what_lies_beside_a_profile_is_the_use
     assert diary.read_text() == "precious"
 
 
-def interrupted_after(probes: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Interrupt the next calibration when so many probes are measured; their names."""
+def test_an_interrupt_loses_nothing_and_the_next_run_goes_on(measured: Path, tmp_path: Path) -> None:
+    torch.set_num_threads(1)  # for both runs: a journal is of a number of threads
+    path, shown = tmp_path / "profile.journal", Notes()
+    path.with_name("profile.lock").write_text("precious")
+    rates = profile.load(measured)
+    with_rates(path, replace(rates, fits=(replace(rates.fit("cpu"), threads=1),)))
     finished: list[str] = []
     measure = Bench.measure
 
     def interrupted(self: Bench, probe: Probe, *, seconds: float) -> StepObservation | None:
-        if len(finished) == probes:
+        if len(finished) == 9:
             raise KeyboardInterrupt
         found = measure(self, probe, seconds=seconds)
         finished.extend([probe.name] if found is not None else [])
         return found
 
-    monkeypatch.setattr(Bench, "measure", interrupted)
-    monkeypatch.setattr(runner, "QUICK_BUDGET", TIME_ENOUGH)
-    return finished
-
-
-@dataclass(frozen=True)
-class Interrupted:
-    """A calibration on one thread that was interrupted after some probes: which they were, and where it lies."""
-
-    home: Path
-    path: Path
-    profile: profile.Profile
-    notes: list[str]
-    finished: list[str]
-
-
-@pytest.fixture(scope="module")
-def interrupted(measured: Path, tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
-    path, shown, threads = tmp_path_factory.mktemp("interrupted") / "profile.journal", Notes(), torch.get_num_threads()
-    path.with_name("profile.lock").write_text("precious")
-    torch.set_num_threads(1)
-    rates = profile.load(measured)
-    with_rates(path, replace(rates, fits=(replace(rates.fit("cpu"), threads=1),)))
     with pytest.MonkeyPatch.context() as patch:
-        finished = interrupted_after(9, patch)
+        patch.setattr(Bench, "measure", interrupted)
+        patch.setattr(runner, "QUICK_BUDGET", TIME_ENOUGH)
         first = calibrate(budget=TIME_ENOUGH, path=path, quick=True, progress=shown, clock=CLOCK)
-    assert torch.get_num_threads() == 1
-    torch.set_num_threads(threads)
-    return Interrupted(profile.store.data_home(), path, first, shown.notes, finished)
-
-
-def test_an_interrupt_loses_nothing_and_the_next_run_goes_on(
-    interrupted: Interrupted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PLACER_HOME", str(interrupted.home))
-    torch.set_num_threads(1)  # as where it was interrupted: a journal is of a number of threads
-    first, journal = interrupted.profile, journal_file(interrupted.path, machine.fingerprint())
-    assert [step.name for step in Journal(journal, machine.fingerprint()).observations] == interrupted.finished
-    assert len(interrupted.finished) == 9
-    assert first.fits
-    assert not first.complete
-    assert any("interrupted" in note for note in interrupted.notes)
-    monkeypatch.setattr(probing, "OVERTIME", math.inf)
-    monkeypatch.setattr(runner, "QUICK_BUDGET", first.seconds + 2.0)
-    second = calibrate(budget=TIME_ENOUGH, path=interrupted.path, quick=True, progress=False, clock=CLOCK)
+    journal = journal_file(path, machine.fingerprint())
+    assert [step.name for step in Journal(journal, machine.fingerprint()).observations] == finished
+    assert (bool(first.fits), first.complete) == (True, False)
+    assert any("interrupted" in note for note in shown.notes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probing, "OVERTIME", math.inf)
+        patch.setattr(runner, "QUICK_BUDGET", first.seconds + 2.0)
+        second = calibrate(budget=TIME_ENOUGH, path=path, quick=True, progress=False, clock=CLOCK)
     assert second.complete
     assert second.seconds > first.seconds
     assert second.threads("cpu") == (1,)
     assert torch.get_num_threads() == 1
     assert not journal.exists()
-    assert profile.load(interrupted.path).created == second.created
-    assert interrupted.path.with_name("profile.lock").read_text() == "precious"
+    assert profile.load(path).created == second.created
+    assert path.with_name("profile.lock").read_text() == "precious"
 
 
 @pytest.mark.parametrize(("arguments", "message"), [({"budget": 0}, "above 0"), ({"devices": ["cuda:7"]}, "cuda:7")])

@@ -1,4 +1,4 @@
-"""Advice is what pricing the changed workload says; some of it is measured by ``soak/test_advice.py``."""
+"""Advice is what pricing the changed workload says."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from forwards import module
 from torch import nn
 
 import placer
-from placer.decision import Question, advise, batch_size, gather, trace_parts, with_batch
+from placer.decision import Question, advise, gather, trace_parts, with_batch
 from placer.decision.advice import LEAST_GAIN, with_fused
 from placer.explanation import Advice
 from placer.profile import Profile
@@ -88,20 +89,15 @@ def test_only_what_was_measured_is_proposed(handmade_profile: Profile) -> None:
 
 
 def test_a_change_that_cannot_be_traced_is_left_out(handmade_profile: Profile) -> None:
-    class Fixed(nn.Linear):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(x.view(8, 4))
-
-    assert "batch" not in advice(Fixed(4, 4), (8, 4), handmade_profile)
+    """Or that has no one batch."""
+    fixed = module(lambda self, x: self.layer(x.view(8, 4)), layer=nn.Linear(4, 4))
+    assert "batch" not in advice(fixed, (8, 4), handmade_profile)
+    pair = module(lambda self, x, y: self.layer(x).sum() + y.sum(), layer=nn.Linear(4, 4))
+    for other, proposed in (((8,), True), ((3,), False), ((), False)):
+        assert ("batch" in advice(pair, [(8, 4), other], handmade_profile)) == proposed
 
 
 # --- the changed steps ------------------------------------------------------------------------------------------------
-
-
-def test_the_batch_is_what_all_inputs_share() -> None:
-    model = nn.Linear(4, 2)
-    shapes: list[Any] = [(8, 4), [(8, 4), (8,)], [(8, 4), (3,)], [(8, 4), ()]]
-    assert [batch_size(make_workload(model, shape)) for shape in shapes] == [8, 8, None, None]
 
 
 def test_a_larger_batch_repeats_indices_and_keeps_shapes_and_the_user_s_tensors() -> None:

@@ -81,15 +81,10 @@ def test_of_twins_one_is_priced_with_the_fit_of_the_first(here: Machine, handmad
     assert devices_of(found) == ("cpu", "cuda:3", "cuda:2")
     assert found.fitted_as == {"cpu": "cpu", "cuda": "cuda", "cuda:1": "cuda", "cuda:2": "cuda:2", "cuda:3": "cuda"}
     assert devices_of(gather(profile, ("cuda:1",), here=True)) == ("cuda:1",)
-
-
-def test_which_of_twins(here: Machine) -> None:
-    twins = ("cuda", "cuda:1", "cuda:2")
-    assert [of_twins(twins, home) for home in ("cpu", "cuda:2")] == ["cuda", "cuda:2"]  # where the model is
-    here.free = {"cuda": 4 * 10**8, "cuda:1": 9 * 10**8, "cuda:2": 10**9}
-    assert of_twins(twins, "cpu") == "cuda:1"  # another job has filled the first
-    here.current = "cuda:1"
-    assert of_twins(twins, "cpu") == "cuda:1"  # set by the process
+    here.current = None
+    here.free = {"cuda": 4 * 10**8, "cuda:1": 9 * 10**8, "cuda:2": 10**9, "cuda:3": 10**9}
+    assert devices_of(gather(profile, None, here=True))[1] == "cuda:1"  # another job has filled the first
+    assert of_twins(("cuda", "cuda:1", "cuda:3"), "cuda:3") == "cuda:3"  # where the model is
 
 
 def test_a_kind_that_was_never_calibrated_is_an_error_where_it_is_the_usual_one(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from placer.decision import break_even_steps, check_priced, decide, objective_of, pareto, trade
+from placer.decision import break_even_steps, check_priced, decide, objective_of, pareto
 from placer.decision.decision import SURE, Decision
 from placer.errors import PlacerError
 from placer.pricing import Z90, Cost, Prediction
@@ -212,15 +212,3 @@ def test_a_cost_is_beaten_by_what_is_nowhere_worse(make_prediction: Make) -> Non
     for amounts, left in cases:
         costs = {name: cost(make_prediction, *values) for name, values in amounts.items()}
         assert pareto(costs, energy=False) == set(left)
-
-
-def test_a_trade_is_one_line(make_prediction: Make) -> None:
-    cases: list[tuple[tuple[Any, ...], tuple[Any, ...], str]] = [
-        ((1.0, 5.0), (1.17, 1.0), "17% faster for 5.0× the money"),
-        ((1.05, 0.5), (1.0, 1.0), "50% less money for 5% more time"),
-        ((2.0, 3.0), (1.0, 1.0), "2.0× the time and 3.0× the money"),
-        ((1.0, None, 4.0), (2.0, 1.0, 1.0), "2.0× as fast for 4.0× the energy"),
-        ((1.0,), (1.01,), ""),
-    ]
-    for other, chosen, says in cases:
-        assert trade(cost(make_prediction, *other), cost(make_prediction, *chosen), energy=True) == says

@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from forwards import module
 from torch import Tensor, nn
 
 from placer.decision import history, measured
 from placer.decision.measured import race, shared_function, step_on, with_measured
 from placer.decision.recorded import StepTime
-from placer.decision.steps import StepIdentity
-from placer.decision.table import PricedPart, Table
+from placer.decision.table import Table
 from placer.pricing import Prediction
-from placer.profile import Profile
 from placer.workload import Workload, make_workload
 
 Make = Callable[..., Prediction]
@@ -39,22 +38,17 @@ def test_a_step_is_what_the_trace_differentiates() -> None:
     """The model's own loss, where it gives one; nested outputs, and nothing where no parameter learns."""
     seen: list[Any] = []
 
-    class Own(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding = nn.Embedding(10, 4)
-
-        def forward(self, ids: Tensor) -> dict[str, Any]:
-            logits = self.embedding(ids)
-            if logits.requires_grad:
-                logits.register_hook(lambda gradient: seen.append(gradient.unique().tolist()))
-            return {"loss": 3.0 * logits.sum(), "logits": [logits], "n": 3}
+    def forward(self: Any, ids: Tensor) -> dict[str, Any]:
+        logits = self.embedding(ids)
+        if logits.requires_grad:
+            logits.register_hook(lambda gradient: seen.append(gradient.unique().tolist()))
+        return {"loss": 3.0 * logits.sum(), "logits": [logits], "n": 3}
 
     class Update(torch.optim.SGD):
         def step(self, closure: Any = None) -> None:
             seen.append("update")
 
-    ids, model = torch.empty(2, 5, dtype=torch.int64, device="meta"), Own()
+    ids, model = torch.empty(2, 5, dtype=torch.int64, device="meta"), module(forward, embedding=nn.Embedding(10, 4))
     for mode, expected in (("train", [[3.0], "update"]), ("infer", [])):
         seen.clear()
         step_on(make_workload(model, batch=ids, mode=mode, optimizer=Update(model.parameters(), lr=0.1)), "cpu")()
@@ -64,37 +58,24 @@ def test_a_step_is_what_the_trace_differentiates() -> None:
     assert seen == []
 
 
-def test_copies_share_hooks_and_new_forwards_of_the_users() -> None:
-    def shared(model: nn.Module) -> str | None:
-        return shared_function(make_workload(model, (3, 4)))
+def mine(*_: object) -> None: ...
 
-    def mine(*_: object) -> None: ...
 
-    with_hook, replaced = nn.Sequential(nn.Linear(4, 2)), nn.Linear(4, 2)
-    with_hook[0].register_forward_hook(partial(mine, 1))
-    replaced.forward = lambda x, old=replaced.forward: old(x)  # type: ignore[method-assign]
-    assert [str(shared(model)).rpartition(".")[2] for model in (with_hook, replaced)] == ["mine", "<lambda>"]
-    handle = nn.modules.module.register_module_forward_pre_hook(mine)
-    assert shared(nn.Linear(4, 2)) is not None
-    handle.remove()
-    saved, torchs = nn.Linear(4, 2), nn.utils.spectral_norm(nn.Linear(4, 2))
-    saved.register_state_dict_post_hook(mine)  # not called in a step
-    assert (shared(saved), shared(torchs)) == (None, None)
+def hooked() -> nn.Module:
+    net = nn.Sequential(nn.Linear(4, 2))
+    net[0].register_forward_hook(partial(mine, 1))
+    return net
+
+
+def replaced() -> nn.Module:
+    net = nn.Linear(4, 2)
+    net.forward = lambda x, old=net.forward: old(x)  # type: ignore[method-assign]
+    return net
 
 
 # --- what they change of a table --------------------------------------------------------------------------------------
 
 TableOf = Callable[..., Table]
-
-
-@pytest.fixture
-def table_of(handmade_profile: Profile) -> TableOf:
-    def made(*predictions: Prediction, repeats: int | None = None) -> Table:
-        found = {p.device: p for p in predictions}
-        part = PricedPart("", 1, found, {}, identity=StepIdentity("key", "network", 3, "3×4 float32"))
-        return Table((part,), handmade_profile, {}, repeats, notes=("known",))
-
-    return made
 
 
 @pytest.fixture
@@ -147,7 +128,7 @@ def test_a_race_decides_says_so_and_is_remembered(
     assert "were measured on this machine" in after.parts[0].notes[0]
     assert (raced[0][2], torch.get_num_threads()) == ("2", threads)  # it ran with those the CPU's prediction is for
     for entry, device, seconds, predicted in zip(history.last(2), ("cpu", "cuda"), (2.0, 1.0), (1.0, 1.1), strict=True):
-        assert (entry["kind"], entry["workload"], entry["network"], entry["batch"]) == ("steps", "key", "network", 3)
+        assert (entry["kind"], entry["workload"], entry["network"], entry["batch"]) == ("steps", "key", "network", 64)
         assert (entry["device"], entry["step_seconds"], entry["priced_seconds"]) == (device, seconds, predicted)
 
 
@@ -155,12 +136,6 @@ def in_place() -> nn.Module:
     compiled = nn.Linear(4, 2)
     compiled.compile(backend="eager")
     return compiled
-
-
-def hooked() -> nn.Module:
-    net = nn.Linear(4, 2)
-    net.register_forward_hook(print)
-    return net
 
 
 class Raises(nn.Module):
@@ -172,7 +147,8 @@ class Raises(nn.Module):
     ("net", "said"),
     [
         (in_place(), "a copy would have to be compiled again"),
-        (hooked(), "copies of the model would call print too"),
+        (hooked(), "copies of the model would call mine too"),
+        (replaced(), "copies of the model would call replaced.<locals>.<lambda> too"),
         (Raises(), "OutOfMemoryError: CUDA out of memory."),
     ],
 )
@@ -183,3 +159,12 @@ def test_what_cannot_be_raced_keeps_what_was_predicted(
     after = with_measured(table, make_workload(net, (3, 4)), "always")
     assert (after.decide(), after.costs, after.predicted) == (table.decide(), table.costs, None)
     assert after.notes[1] == f"the real step was not timed: {said}"
+
+
+def test_a_hook_of_all_modules_is_shared_and_one_of_torchs_own_or_of_saving_is_not() -> None:
+    saved, torchs = nn.Linear(4, 2), nn.utils.spectral_norm(nn.Linear(4, 2))
+    saved.register_state_dict_post_hook(mine)  # not called in a step
+    assert [shared_function(make_workload(net, (3, 4))) for net in (saved, torchs)] == [None, None]
+    handle = nn.modules.module.register_module_forward_pre_hook(mine)
+    assert shared_function(make_workload(nn.Linear(4, 2), (3, 4))) is not None
+    handle.remove()

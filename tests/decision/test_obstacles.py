@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from forwards import module
+from torch import nn
 from torch.utils import mkldnn
 
 import placer
@@ -87,14 +88,11 @@ def test_packed_weights_are_seen_by_their_modules_and_ops() -> None:
     weight = torch.quantize_per_tensor(torch.randn(4, 8), 0.1, 0, torch.qint8)
     packed = torch.ops.quantized.linear_prepack(weight, None)
 
-    class Own(nn.Module):
-        def forward(self, x: Tensor) -> Any:
-            return torch.ops.quantized.linear_dynamic(x, packed)
-
+    own = module(lambda self, x: torch.ops.quantized.linear_dynamic(x, packed))
     in_its_layout = bound([mkldnn.to_mkldnn(net().eval())])
     assert in_its_layout is not None
     assert in_its_layout.why == "layer '0' (MkldnnLinear) is packed for the CPU: choose before that"
-    obstacles = Obstacles([Own()], None, [trace(make_workload(Own(), (4, 8), mode="infer"))])
+    obstacles = Obstacles([own], None, [trace(make_workload(own, (4, 8), mode="infer"))])
     assert obstacles.bound is None
     assert obstacles.on("cpu") is None
     for device in ("cuda", "mps"):
@@ -139,21 +137,15 @@ def test_an_optimizer_exists_where_torch_has_its_update() -> None:
 # --- models that are bound to a device --------------------------------------------------------------------------------
 
 
-class Literal(nn.Module):
+def literal(*vector: float) -> nn.Module:
     """Multiplies by a number, and adds a vector where it is given one."""
-
-    def __init__(self, *vector: float) -> None:
-        super().__init__()
-        self.vector = vector
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = x * torch.tensor(2.0)
-        return y + torch.tensor(self.vector) if self.vector else y
+    if vector:
+        return module(lambda self, x: x * torch.tensor(2.0) + torch.tensor(vector))
+    return module(lambda self, x: x * torch.tensor(2.0))
 
 
-class Cast(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.to(torch.float64)
+def cast() -> nn.Module:
+    return module(lambda self, x: x.to(torch.float64))
 
 
 def frozen(model: nn.Module) -> nn.Module:
@@ -174,11 +166,11 @@ def exported(model: nn.Module) -> nn.Module:
         (lambda: nn.Sequential(nn.ReLU(), frozen(nn.Linear(3, 2))), True),
         (lambda: torch.jit.optimize_for_inference(frozen(nn.Conv2d(3, 4, 3))), True),  # in the layout of MKL-DNN
         (lambda: traced(nn.LSTM(3, 3), 2, 2, 3), True),  # it makes zeros for its first state
-        (lambda: traced(Literal(), 2, 3), False),
+        (lambda: traced(literal(), 2, 3), False),
         (lambda: torch.jit.script(nn.LSTM(3, 3)), False),
-        (lambda: exported(Literal(1.0, 2.0, 3.0)), True),
-        (lambda: exported(Literal()), False),
-        (lambda: exported(Cast()), True),  # torch checks that the tensor is where it was
+        (lambda: exported(literal(1.0, 2.0, 3.0)), True),
+        (lambda: exported(literal()), False),
+        (lambda: exported(cast()), True),  # torch checks that the tensor is where it was
     ],
 )
 def test_a_graph_is_bound_where_it_names_a_device(make: Callable[[], nn.Module], is_bound: bool) -> None:
@@ -188,7 +180,7 @@ def test_a_graph_is_bound_where_it_names_a_device(make: Callable[[], nn.Module],
 
 
 def test_the_device_that_a_graph_names_is_its_home() -> None:
-    program = exported(nn.Sequential(nn.Linear(3, 2), Cast()))
+    program = exported(nn.Sequential(nn.Linear(3, 2), cast()))
     for node in program.graph.nodes:
         if "device" in node.kwargs:
             node.kwargs = {**node.kwargs, "device": torch.device("cuda:1")}

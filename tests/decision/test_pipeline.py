@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from forwards import module
 from torch import nn
 
 from placer.decision import Question, answer, best_count, gather
@@ -47,16 +49,11 @@ def test_a_device_that_lacks_a_dtype_or_an_op_is_left_out(
 ) -> None:
     """An op may be run by the CPU in its place."""
 
-    class Eigenvalues(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            values: torch.Tensor = torch.linalg.eigh(x)[0]
-            return values
-
     cpu, cuda = handmade_profile.fits
     profile = replace(handmade_profile, fits=(cpu, replace(cuda, device="mps")))
     monkeypatch.delenv("PYTORCH_ENABLE_MPS_FALLBACK", raising=False)
     double = make_workload(nn.Linear(4, 2, dtype=torch.float64), batch=torch.ones(3, 4, dtype=torch.float64))
-    eigenvalues = make_workload(Eigenvalues(), (4, 4), mode="infer")
+    eigenvalues = make_workload(module(lambda self, x: torch.linalg.eigh(x)[0]), (4, 4), mode="infer")
     for workload, why in (
         (double, "mps has no float64: use float32"),
         (eigenvalues, "mps has no aten::_linalg_eigh, and PYTORCH_ENABLE_MPS_FALLBACK is not set to 1"),
@@ -71,25 +68,22 @@ def test_a_device_that_lacks_a_dtype_or_an_op_is_left_out(
 
 
 def test_steps_of_other_layouts_or_other_ops_on_the_accelerator_have_another_key() -> None:
-    class Cast(nn.Conv2d):
-        enabled = False
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", dtype=torch.float16, enabled=self.enabled):
+            result: torch.Tensor = self.layer(x)
+            return result
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            with torch.autocast("cuda", dtype=torch.float16, enabled=self.enabled):
-                return super().forward(x)
-
-    def key() -> str:
+    def key(*, enabled: bool) -> str:
+        model.enabled = enabled  # type: ignore[assignment]
         workload = make_workload(model, (2, 4, 8, 8), mode="infer")
         return identity_of(workload, trace(workload)).step
 
-    model = Cast(4, 4, 3)
-    first = key()
-    Cast.enabled = True
-    assert key() != first
-    Cast.enabled = False
-    assert key() == first
+    model = module(forward, layer=nn.Conv2d(4, 4, 3))
+    first = key(enabled=False)
+    assert key(enabled=True) != first
+    assert key(enabled=False) == first
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    assert key() != first
+    assert key(enabled=False) != first
 
 
 # --- a job on one device ----------------------------------------------------------------------------------------------

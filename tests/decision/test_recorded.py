@@ -17,9 +17,8 @@ from torch import nn
 
 import placer
 from placer.decision import history, recorded
-from placer.decision.recorded import FRESH, LATER, NEAR, moved, with_recorded
-from placer.decision.steps import StepIdentity
-from placer.decision.table import PricedPart, Table
+from placer.decision.recorded import FRESH, LATER, NEAR, with_recorded
+from placer.decision.table import Table
 from placer.pricing import NOT_PREDICTED, Prediction
 from placer.profile import Profile
 
@@ -37,7 +36,6 @@ GOOD = {
     "high": 1.2,
     "steps_timed": 40,
 }
-STEP = StepIdentity("key", "network", 64, "64×4 float32")
 
 
 def remember(**change: Any) -> None:
@@ -101,15 +99,6 @@ def test_it_can_turn_the_choice(calibrated: Profile, make_prediction: Make, monk
     assert "recorded in earlier runs on cpu" in turned.reason
     # What was measured on both sides counts more than what one side is remembered for.
     assert "recorded" not in choose(net, devices=None, move=False, options=placer.Options(measure="always")).reason
-
-
-@pytest.fixture
-def table_of(handmade_profile: Profile) -> TableOf:
-    def made(*predictions: Prediction, repeats: int | None = None) -> Table:
-        found = {p.device: p for p in predictions}
-        return Table((PricedPart("", 1, found, {}, identity=STEP),), handmade_profile, {}, repeats, notes=("known",))
-
-    return made
 
 
 def test_entries_that_say_nothing_usable_are_passed_over(table_of: TableOf, make_prediction: Make) -> None:
@@ -199,15 +188,6 @@ def test_of_several_steps_the_nearest_counts_and_less_the_older_and_the_farther_
     assert taken(1.0) == 1.1  # the very step, before any other
 
 
-def test_steps_that_tell_nothing_of_other_sizes(
-    table_of: TableOf, make_prediction: Make, smaller: Callable[..., None]
-) -> None:
-    table = table_of(make_prediction("cpu", 1.0))
-    for change in ({"priced_by": "another"}, {"priced_seconds": None}, {"priced_seconds": 0.0}, {"network": "another"}):
-        smaller(**change)
-    assert with_recorded(table, NOW) is table
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -220,19 +200,14 @@ def test_steps_that_tell_nothing_of_other_sizes(
 def test_when_and_at_which_size_a_step_was_timed_is_said(
     change: dict[str, Any], said: str, table_of: TableOf, make_prediction: Make, smaller: Callable[..., None]
 ) -> None:
+    table = table_of(make_prediction("cpu", 1.0))
+    for nothing in ({"priced_by": "another"}, {"priced_seconds": None}, {"priced_seconds": 0.0}, {"network": "other"}):
+        smaller(**nothing)
+    assert with_recorded(table, NOW) is table
     smaller(**change)
-    after = with_recorded(table_of(make_prediction("cpu", 1.0)), NOW)
+    after = with_recorded(table, NOW)
     assert said in after.decide().reason
     assert after.costs["cpu"].step_seconds == pytest.approx(2.0 ** (LATER if "time" in change else 1.0))
-
-
-def test_the_more_of_an_offset_counts_the_narrower_is_the_interval() -> None:
-    assert moved(1.0, 0.5, 4.0, ratio=3.0, weight=0.0) == pytest.approx((1.0, 0.5, 4.0, 0))
-    times = [moved(1.0, 0.5, 4.0, ratio=3.0, weight=weight) for weight in (0.0, 0.3, 0.7, 1.0)]
-    assert [time.step_seconds for time in times] == pytest.approx([1.0, 3.0**0.3, 3.0**0.7, 3.0])
-    widths = [time.high / time.low for time in times]
-    assert widths == sorted(widths, reverse=True)
-    assert moved(1.0, 0.95, 1.05, ratio=3.0, weight=1.0) == pytest.approx((3.0, 2.85, 3.15, 0))
 
 
 def test_offsets_do_not_add_up_from_choice_to_choice(calibrated: Profile) -> None:

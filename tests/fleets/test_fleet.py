@@ -1,8 +1,9 @@
-"""``placer.fleet``: one trace, one price a kind, the data it returns and its forms."""
+"""``placer.fleet``: one trace, one price a kind, the data it returns and its forms; and CPUs that have no name."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -14,8 +15,11 @@ from torch import nn
 import placer
 from placer import errors, pricing, tracing
 from placer.decision import pipeline
-from placer.fleets import Fleet, Machine, cpu_class, gpu_beside, machine_named
+from placer.fleets import Fleet, Machine, cpu_called, cpu_class, gpu_beside, machine_named
+from placer.pricing import Prediction, Residence, predict
 from placer.profile import Profile, gpus, load_cached, shipped_folder
+from placer.tracing import trace
+from placer.workload import make_workload
 
 NET = nn.Sequential(nn.Linear(84, 64), nn.ReLU(), nn.Linear(64, 3))
 
@@ -183,3 +187,38 @@ def test_slurm_asks_for_the_gpu_of_the_best_machine(host: Profile) -> None:
     hopeless = placer.fleet(NET, (64, 84), mode="infer", machines=[Machine("x", host)], target=1e-9)
     with pytest.raises(errors.PlacerError, match="no machine to ask Slurm for: x"):
         hopeless.to_slurm()
+
+
+LARGE = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024))
+ELSEWHERE = Residence(here=False)
+
+
+STEP = trace(make_workload(LARGE, (512, 1024), mode="train"))
+
+
+def on(vcpus: float, profile: Profile | None = None) -> Prediction:
+    profile = profile or cpu_class(vcpus)
+    return predict(STEP, profile, devices=("cpu",), threads=profile.fit("cpu").threads, residence=ELSEWHERE)["cpu"]
+
+
+def test_work_that_cores_share_is_faster_on_more_of_them() -> None:
+    steps = [on(vcpus).step_seconds for vcpus in (0.5, 1, 2, 3, 4, 8, 16, 32)]
+    assert steps == sorted(steps, reverse=True)
+    assert steps[1] == pytest.approx(steps[2])  # both have one core
+    assert 1.5 < steps[0] / steps[1] < 2.5  # half a core
+    assert 1.5 < steps[4] / steps[5] < 2.1  # twice the cores, each with caches of its own
+
+
+def test_it_is_an_estimate_whose_interval_is_wider_than_a_named_cpus() -> None:
+    unnamed, named = on(4), on(4, cpu_called("c6i", 4))
+    assert (unnamed.provenance, cpu_class(4).estimated) == ("published", True)
+    assert unnamed.step_seconds == pytest.approx(named.step_seconds)  # Ice Lake stands for all
+    assert 1.6 < unnamed.high / unnamed.step_seconds < 2.2
+    assert unnamed.high / unnamed.step_seconds > 1.05 * named.high / named.step_seconds
+    assert "which CPU it is is not known" in cpu_class(4).warnings[0]
+
+
+@pytest.mark.parametrize("vcpus", [0, math.nan, math.inf, "8", True])
+def test_what_is_no_number_above_zero_is_refused(vcpus: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="vcpus must be a number above 0"):
+        cpu_class(vcpus)

@@ -34,14 +34,6 @@ def test_only_the_loader_s_time_counts() -> None:
     assert stepped == [0, 1, 2, 3, 4, 5]
 
 
-def test_the_order_of_its_next_epoch_is_as_before() -> None:
-    generator = torch.Generator().manual_seed(3)
-    loader = DataLoader(TensorDataset(torch.arange(8)), batch_size=2, shuffle=True, generator=generator)
-    before = generator.get_state()
-    loading_between(loader, lambda batch: None)
-    assert torch.equal(generator.get_state(), before)
-
-
 # --- streams ----------------------------------------------------------------------------------------------------------
 
 posix = pytest.mark.skipif(os.name != "posix", reason="forks")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -141,12 +140,6 @@ def test_the_library_s_own_python_is_counted(algorithm: Any, env: str) -> None:
     model.collect_rollouts(still, callback, *given)  # imports are over
     entered = functions_entered(lambda: model.collect_rollouts(still, callback, *given)) / steps
     assert tracing.trace(act.workload).python_calls == pytest.approx(entered, rel=0.3)
-
-
-@pytest.mark.filterwarnings("ignore::placer.PlacerWarning")
-def test_an_answer_without_a_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PLACER_HOME", str(tmp_path / "home"))
-    assert placer.choose(job(A2C, "MlpPolicy", "CartPole-v1"), move=False).provenance == "published"
 
 
 def test_what_follows_is_as_without_it() -> None:

@@ -15,15 +15,10 @@ from placer.tracing import Trace, trace
 from placer.workload import make_workload
 
 
-class Regions(nn.Module):
+def regions() -> nn.Module:
     """A layer in every kind of region; the name of each layer says what its product runs in on CUDA."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        for name in ("outside", "inside", "inner", "off", "deprecated"):
-            self.add_module(name, nn.Linear(4, 4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         x = self.outside(x)
         with torch.autocast("cuda", dtype=torch.bfloat16):
             x = self.inside(x)
@@ -34,6 +29,9 @@ class Regions(nn.Module):
         with torch.cuda.amp.autocast(dtype=torch.float16):
             return self.deprecated(x)
 
+    layers = {name: nn.Linear(4, 4) for name in ("outside", "inside", "inner", "off", "deprecated")}
+    return module(forward, **layers)
+
 
 def products(traced: Trace) -> dict[str, str]:
     """The dtype of each layer's product in forward."""
@@ -41,7 +39,7 @@ def products(traced: Trace) -> dict[str, str]:
 
 
 def test_regions_for_cuda_count_on_cuda_alone() -> None:
-    traced = trace(make_workload(Regions(), (3, 4), mode="train", optimizer="sgd"))
+    traced = trace(make_workload(regions(), (3, 4), mode="train", optimizer="sgd"))
     assert set(products(traced).values()) == {"float32"}
     assert traced.on("cpu") is traced.on("xpu") is traced
     on_cuda = traced.on("cuda")
@@ -59,7 +57,7 @@ def test_regions_for_cuda_count_on_cuda_alone() -> None:
 
 
 def test_in_a_step_under_autocast_a_region_can_switch_it_off() -> None:
-    traced = trace(make_workload(Regions(), (3, 4), mode="infer", autocast=torch.bfloat16))
+    traced = trace(make_workload(regions(), (3, 4), mode="infer", autocast=torch.bfloat16))
     assert set(products(traced).values()) == {"bfloat16"}
     assert products(traced.on("cuda"))["off"] == "float32"
     assert products(traced.on("cuda"))["outside"] == "bfloat16"

@@ -14,26 +14,20 @@ from placer.tracing import trace
 from placer.workload import make_workload
 
 
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+def block() -> nn.Module:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         return x + self.down(torch.relu(self.up(x))).tanh()
 
+    return module(forward, up=nn.Linear(4, 8), down=nn.Linear(8, 4))
 
-class Net(nn.Module):
-    def __init__(self, checkpointed: bool = False) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList([Block(), Block()])
-        self.head = nn.Linear(4, 1)
-        self.checkpointed = checkpointed
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+def net(checkpointed: bool = False) -> nn.Module:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False) if self.checkpointed else block(x)
+            x = checkpoint(block, x, use_reentrant=False) if checkpointed else block(x)
         return self.head(x).exp()
+
+    return module(forward, blocks=nn.ModuleList([block(), block()]), head=nn.Linear(4, 1))
 
 
 def layers_of(model: nn.Module, op: str, phase: str) -> list[str]:
@@ -43,11 +37,11 @@ def layers_of(model: nn.Module, op: str, phase: str) -> list[str]:
 
 def test_forward_and_backward_agree() -> None:
     forward = ["blocks.0.up", "blocks.0.down", "blocks.1.up", "blocks.1.down", "head"]
-    assert layers_of(Net(), "aten::addmm", "forward") == forward
-    assert list(dict.fromkeys(layers_of(Net(), "aten::mm", "backward"))) == forward[::-1]
-    assert layers_of(Net(), "aten::tanh", "forward") == ["blocks.0", "blocks.1"]
-    assert layers_of(Net(), "aten::tanh_backward", "backward") == ["blocks.1", "blocks.0"]
-    assert layers_of(Net(), "aten::exp", "forward") == [""]
+    assert layers_of(net(), "aten::addmm", "forward") == forward
+    assert list(dict.fromkeys(layers_of(net(), "aten::mm", "backward"))) == forward[::-1]
+    assert layers_of(net(), "aten::tanh", "forward") == ["blocks.0", "blocks.1"]
+    assert layers_of(net(), "aten::tanh_backward", "backward") == ["blocks.1", "blocks.0"]
+    assert layers_of(net(), "aten::exp", "forward") == [""]
 
 
 def test_gradients_accumulate_at_the_owner_of_a_tied_weight() -> None:
@@ -62,8 +56,7 @@ def test_gradients_accumulate_at_the_owner_of_a_tied_weight() -> None:
 
 
 def test_checkpointed_layers_run_forward_again_inside_backward() -> None:
-    model = Net(checkpointed=True)
-    again = layers_of(model, "aten::addmm", "backward")
+    again = layers_of(net(checkpointed=True), "aten::addmm", "backward")
     # The backward of `down` needs its input, so recomputation stops before it.
     assert again[:1] == ["blocks.1.up"]
     assert set(again) <= {"blocks.0.up", "blocks.0.down", "blocks.1.up", "blocks.1.down"}

@@ -1,4 +1,4 @@
-"""The optimizer's update is one call per parameter tensor that got a gradient."""
+"""The optimizer's update is one call per parameter tensor that got a gradient, of whole rows where it is sparse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from forwards import module
+from torch import Tensor, nn
 
 from placer.tracing import OpCall, Trace, trace
 from placer.workload import make_workload
@@ -145,3 +146,38 @@ def test_a_step_that_needs_a_closure_evaluates_the_model_again(reads: bool) -> N
     assert twice.python_calls > 2 * once.python_calls > 0
     assert [c.op for c in updates(twice)] == ["aten::add_"] * 2 + ["aten::sub_"] * 2 + ["optimizer::SGD"] * 2
     assert twice.optimizer == "Sharpness"
+
+
+ROWS, WIDTH, PICKED = 1000, 8, 32
+
+
+def words(kind: Any, *, reads: bool) -> nn.Module:
+    def forward(self: Any, rows: Tensor) -> Tensor:
+        result: Tensor = self.head(self.words(rows).flatten(1))
+        if reads:
+            float(result.sum())
+        return result
+
+    return module(forward, words=kind(ROWS, WIDTH, sparse=True), head=nn.Linear(WIDTH, 2))
+
+
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_sparse_gradient_is_its_rows(kind: Any, reads: bool) -> None:
+    batch = torch.randint(0, ROWS, (PICKED, 1))
+    found = trace(make_workload(words(kind, reads=reads), batch=batch, optimizer="sgd"))
+    assert found.notes if reads else not found.notes
+    made = [call for call in found.calls if call.phase == "backward" and call.layer == "words" and not call.view]
+    assert all(spec.shape[0] == PICKED for call in made for spec in call.outputs)
+    (update, *_) = [call for call in found.calls if call.phase == "optimizer"]
+    assert (update.op, update.inputs[0].shape) == ("optimizer::SGD", (PICKED, WIDTH))
+
+
+def test_it_takes_no_memory_of_the_tables_size_and_its_state_does() -> None:
+    model = nn.Sequential(nn.Embedding(ROWS, WIDTH, sparse=True), nn.Flatten())
+    optimizer = torch.optim.SparseAdam(model.parameters())
+    found = trace(make_workload(model, batch=torch.zeros(PICKED, 1, dtype=torch.int64), optimizer=optimizer))
+    table = ROWS * WIDTH * 4
+    assert found.sparse_gradients == (0,)
+    assert found.optimizer_state_bytes == pytest.approx(2 * table, rel=0.01)
+    assert found.peak_bytes == pytest.approx(3 * table, rel=0.1)

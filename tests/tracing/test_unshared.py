@@ -31,41 +31,35 @@ from placer.workload import make_workload
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 
-def of_a_worker() -> torch.Tensor:
+def of_a_worker(folder: Path) -> torch.Tensor:
     loader = DataLoader(TensorDataset(torch.ones(8, 4)), batch_size=8, num_workers=1, multiprocessing_context="fork")
     batch: torch.Tensor = next(iter(loader))[0]
     assert batch.is_shared()
     return batch
 
 
-def of_processes() -> torch.Tensor:
+def of_processes(folder: Path) -> torch.Tensor:
     return torch.ones(8, 4).share_memory_()
 
 
-def anonymous() -> torch.Tensor:
+def anonymous(folder: Path) -> torch.Tensor:
     return torch.frombuffer(mmap.mmap(-1, 128), dtype=torch.float32).fill_(1).view(8, 4)
 
 
-@pytest.mark.parametrize("make", [of_a_worker, of_processes, anonymous])
-def test_shared_memory_is_read_and_never_written(make: Callable[[], torch.Tensor]) -> None:
-    shared = make()
+def of_a_file(folder: Path) -> torch.Tensor:
+    return torch.from_numpy(np.memmap(folder / "values", dtype=np.float32, mode="w+", shape=(8, 4))).fill_(1)
+
+
+@pytest.mark.parametrize("make", [of_a_worker, of_processes, anonymous, of_a_file])
+def test_shared_memory_is_read_and_never_written(make: Callable[[Path], torch.Tensor], tmp_path: Path) -> None:
+    shared = make(tmp_path)
     assert child.call(lambda: shared.mul_(3).sum().item()) == 96
     assert shared.sum().item() == 32
 
 
-def test_a_file_that_is_mapped_for_writing_stays(tmp_path: Path) -> None:
-    held = np.memmap(tmp_path / "values", dtype=np.float32, mode="w+", shape=(8, 4))
-    held[:] = 1
-    mapped = torch.from_numpy(held)
-    assert child.call(lambda: mapped.mul_(3).sum().item()) == 96
-    assert mapped.sum().item() == 32
-    held.flush()
-    assert np.fromfile(tmp_path / "values", dtype=np.float32).sum() == 32
-
-
-def test_more_shared_memory_than_is_copied_can_be_read_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_shared_memory_than_is_copied_can_be_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unshared, "_MOST_COPIED", 0)
-    shared = of_processes()
+    shared = of_processes(tmp_path)
     assert child.call(lambda: shared.sum().item()) == 32
     with pytest.raises(child.Ended, match="SIGSEGV"):
         child.call(lambda: shared.mul_(3).sum().item())

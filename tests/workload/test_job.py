@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 from placer import Job, Loading, Part
+from placer.integrations.loops import loading_between
 
 
 def part(name: str = "training", **arguments: Any) -> Part:
@@ -28,38 +29,25 @@ def test_a_part_is_a_workload_that_repeats() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("make", "error", "message"),
     [
-        ({"count": 0}, ValueError, "count must be above 0"),
-        ({"count": float("inf")}, ValueError, "count must be above 0 and finite"),
-        ({"count": "3"}, TypeError, "count must be a number above 0, not '3'"),
-        ({"loading": -1.0}, ValueError, "seconds of a loading must be 0 or more"),
-        ({"loading": [1]}, TypeError, r"placer.Loading.of\(loader\) measures a DataLoader"),
-        ({"loop_calls": -1}, ValueError, "loop_calls must be a whole number"),
-        ({"mode": "eval"}, ValueError, "mode must be"),
+        (lambda: part(count=0), ValueError, "count must be above 0"),
+        (lambda: part(count=float("inf")), ValueError, "count must be above 0 and finite"),
+        (lambda: part(count="3"), TypeError, "count must be a number above 0, not '3'"),
+        (lambda: part(loading=-1.0), ValueError, "seconds of a loading must be 0 or more"),
+        (lambda: part(loading=[1]), TypeError, r"placer.Loading.of\(loader\) measures a DataLoader"),
+        (lambda: part(loop_calls=-1), ValueError, "loop_calls must be a whole number"),
+        (lambda: part(mode="eval"), ValueError, "mode must be"),
+        (lambda: Job([]), ValueError, "at least one part"),
+        (lambda: Job([part(), part()]), ValueError, "two parts of a job are called 'training'"),
+        (lambda: Job([nn.Linear(2, 2)]), TypeError, "placer.Part objects, not Linear"),  # type: ignore[list-item]
+        (lambda: Job([part()], repeats=0), ValueError, "repeats must be at least 1"),
+        (lambda: Job([part()]).part("rollout"), ValueError, "no part 'rollout'; it has: training"),
     ],
 )
-def test_wrong_parts_are_refused(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_wrong_parts_and_jobs_are_refused(make: Callable[[], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        part(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("parts", "arguments", "error", "message"),
-    [
-        ([], {}, ValueError, "at least one part"),
-        ([part(), part()], {}, ValueError, "two parts of a job are called 'training'"),
-        ([nn.Linear(2, 2)], {}, TypeError, "placer.Part objects, not Linear"),
-        ([part()], {"repeats": 0}, ValueError, "repeats must be at least 1"),
-    ],
-)
-def test_wrong_jobs_are_refused(
-    parts: list[Any], arguments: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        Job(parts, **arguments)
-    with pytest.raises(ValueError, match="no part 'rollout'; it has: training"):
-        Job([part()]).part("rollout")
+        make()
 
 
 # --- loading ----------------------------------------------------------------------------------------------------------
@@ -109,6 +97,7 @@ def test_random_numbers_and_workers_that_stay_are_as_without_it() -> None:
         if measure:
             for loader in loaders:
                 Loading.of(loader, batches=3)
+                loading_between(loader, lambda batch: None)
         return [*(float(batch[0]) for loader in loaders for batch in loader), float(torch.rand(()))]
 
     assert order(measure=True) == order(measure=False)

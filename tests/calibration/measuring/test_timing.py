@@ -1,4 +1,4 @@
-"""Single functions are timed in blocks: long enough, as many as needed, and never by a clock that cannot time."""
+"""Single functions are timed in blocks, never by a clock that cannot time; a switch is put back afterwards."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
+import torch
 
+from placer.calibration.measuring.rates import products_in_tf32
 from placer.calibration.measuring.timing import measure
 from placer.errors import TimerError
+from placer.pricing.physics import allows_tf32
 
 
 class FakeClock:
@@ -70,3 +73,15 @@ def test_timings_that_never_settle_are_an_error_that_names_the_remedy() -> None:
     steps = itertools.cycle([1.0, 1.0, 1.0, 1e4, 1e4])
     with pytest.raises(TimerError, match=r"never settle: \d+ blocks spread by \d+% \(above 1000%\).*placer calibrate"):
         measure(clock.work(lambda: next(steps)), clock=clock, seconds=1e9)
+
+
+@pytest.mark.parametrize("before", ["highest", "high"])
+def test_the_switch_of_products_is_left_as_it_was(before: str) -> None:
+    torch.set_float32_matmul_precision(before)
+    try:
+        for on in (True, False):
+            with products_in_tf32(on):
+                assert allows_tf32("matmul") is on
+            assert torch.get_float32_matmul_precision() == before
+    finally:
+        torch.set_float32_matmul_precision("highest")

@@ -28,6 +28,7 @@ def refused(*_: object, **__: object) -> Profile:
 def test_a_fit_is_made_once_for_a_journal_and_a_code(monkeypatch: pytest.MonkeyPatch) -> None:
     first = recorded.fitted(JOURNAL)
     assert {(fit.device, fit.threads) for fit in first.fits} == {("cpu", 1), ("cpu", 16), ("cuda", 16)}
+    assert len(encode(first)) <= 100_000
     assert first.fingerprint["accelerators"][0]["name"] == "NVIDIA H200"
     monkeypatch.setattr(recorded, "build", refused)
     again = recorded.fitted(JOURNAL)
@@ -70,46 +71,34 @@ def test_a_packed_profile_is_read_as_a_plain_one(handmade_profile: Profile, tmp_
     assert recorded.kept_profile(tmp_path, "") is None
 
 
-def test_a_damaged_packed_profile_is_told(handmade_profile: Profile, tmp_path: Path) -> None:
+def test_a_damaged_packed_profile_or_one_that_unpacks_to_a_huge_one_is_told(
+    handmade_profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     packed = recorded.pack(profiles.save(handmade_profile, tmp_path / "profile.json"))
     whole = packed.read_bytes()
     for content in (whole[:-20], whole[:8], whole[:60] + b"\x00" * 20 + whole[80:]):
         packed.write_bytes(content)
         with pytest.raises(ProfileDamaged, match="placer calibrate"):
             profiles.load(packed)
-
-
-def journal_of(name: str, tmp_path: Path) -> Journal:
-    """The journal of a record."""
-    lines = lzma.decompress((RECORDS / name / "calibration.journal.xz").read_bytes())
-    plain = tmp_path / recorded.JOURNAL
-    plain.write_bytes(lines)
-    return Journal(plain, json.loads(lines.partition(b"\n")[0])["fingerprint"], existing=True)
+    packed.write_bytes(whole)
+    monkeypatch.setattr(profiles.store, "MAX_BYTES", len(whole))  # less than what is packed in it
+    with pytest.raises(ProfileDamaged, match="larger than"):
+        profiles.load(packed)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_minute_brings_the_prices_of_its_ops_closer(threads: int, tmp_path: Path) -> None:
     """The record's machine is of the class of a shipped profile, and every op counts the same."""
-    name = "cpu-avx512-2-core-november"
-    found = recorded.fitted(RECORDS / name / "calibration.journal.xz").fit("cpu", threads)
+    packed = RECORDS / "cpu-avx512-2-core-november" / "calibration.journal.xz"
+    found = recorded.fitted(packed).fit("cpu", threads)
     assert found.reference in profiles.shipped()
     started_from = profiles.load(found.reference).fit("cpu", threads)
-    ops = [op for step in journal_of(name, tmp_path).of("cpu", threads) for op in step.ops if op.seconds]
+    lines, plain = lzma.decompress(packed.read_bytes()), tmp_path / recorded.JOURNAL
+    plain.write_bytes(lines)
+    journal = Journal(plain, json.loads(lines.partition(b"\n")[0])["fingerprint"], existing=True)
+    ops = [op for step in journal.of("cpu", threads) for op in step.ops if op.seconds]
     assert len(ops) > 1000
     logs, works = np.log([op.seconds or 0.0 for op in ops]), [op.work() for op in ops]
     before, after = (np.abs(np.log(CostModel(fit).price_works(works)[0]) - logs) for fit in (started_from, found))
     assert np.median(after) < np.median(before)
     assert np.mean(after) < np.mean(before)
-
-
-def test_a_small_file_that_unpacks_to_a_huge_one_is_not_read_to_its_end(
-    handmade_profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    packed = recorded.pack(profiles.save(handmade_profile, tmp_path / "profile.json"))
-    monkeypatch.setattr(profiles.store, "MAX_BYTES", packed.stat().st_size)  # less than what is packed in it
-    with pytest.raises(ProfileDamaged, match="larger than"):
-        profiles.load(packed)
-
-
-def test_a_profile_is_small() -> None:
-    assert len(encode(recorded.fitted(JOURNAL))) <= 100_000

@@ -45,6 +45,14 @@ def test_a_real_network_end_to_end() -> None:
 
 
 def test_what_fails_is_shown_with_its_reason() -> None:
+    here = os.getpid()
+
+    class OnlyHere(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            if os.getpid() != here:
+                raise RuntimeError("this process is a stranger")
+            return super().forward(x)
+
     def build() -> nn.Module:
         raise ImportError("half installed")
 
@@ -52,6 +60,10 @@ def test_what_fails_is_shown_with_its_reason() -> None:
     report = measured(tiny(modes=("infer",)), clock=lambda: 1.0)
     assert [cell.error for cell in report.cells] == ["TimerError: a whole step took no time by the clock"] * 2
     assert all(cell.predicted for cell in report.cells)
+    report = measured(tiny(build=lambda: OnlyHere(4, 1)))
+    assert all(cell.predicted is None and cell.measured is not None for cell in report.cells)
+    assert all("stranger" in (cell.prediction_error or "") for cell in report.cells)
+    assert "stranger" in text_of(report)
     said: list[str] = []
     report = measured(tiny(needs=("no_such_package_here",)), visits=3, progress=said.append)
     assert (report.cells, report.skipped) == ((), {"tiny": "not installed: no_such_package_here"})
@@ -85,6 +97,13 @@ def test_a_record_is_kept_and_gone_on_with(tmp_path: Path) -> None:
     kept = {cell.key: cell for cell in more.cells}
     assert len(kept) == 6
     assert all(kept[cell.key] == cell for cell in first.cells)
+    # Later visits add to what was visited before only.
+    once = tmp_path / "once.json"
+    assert measured(tiny(), output=once, visits=2, first_visit=1).cells == ()
+    measured(tiny(batches=(1,), modes=("infer",)), output=once)
+    later = measured(tiny(), output=once, visits=2, first_visit=1)
+    assert [(cell.batch, cell.mode, len(cell.visits)) for cell in later.cells] == [(1, "infer", 2)]
+    assert "1 cells visited 2 times" in text_of(later)
     # A second visit, and another number of threads, which is put back.
     again = measured(tiny(), output=path, visits=2)
     assert [cell.visits[:1] for cell in again.cells[:4]] == [cell.visits for cell in first.cells]
@@ -147,27 +166,3 @@ def test_the_quick_suite_of_a_record_is_replayed_and_others_are_in_a_checkout(
     for suite in ("reference", "full", "held-out"):
         with pytest.raises(PlacerError, match=f"'{suite}' is in the repository, not in the package.*--suite quick"):
             main(suite)
-
-
-def test_what_cannot_be_traced_is_measured_but_not_predicted() -> None:
-    here = os.getpid()
-
-    class OnlyHere(nn.Linear):
-        def forward(self, x: Tensor) -> Tensor:
-            if os.getpid() != here:
-                raise RuntimeError("this process is a stranger")
-            return super().forward(x)
-
-    report = measured(tiny(build=lambda: OnlyHere(4, 1)))
-    assert all(cell.predicted is None and cell.measured is not None for cell in report.cells)
-    assert all("stranger" in (cell.prediction_error or "") for cell in report.cells)
-    assert "stranger" in text_of(report)
-
-
-def test_later_visits_add_to_what_was_visited_before_only(tmp_path: Path) -> None:
-    path = tmp_path / "record.json"
-    assert measured(tiny(), output=path, visits=2, first_visit=1).cells == ()
-    measured(tiny(batches=(1,), modes=("infer",)), output=path)
-    again = measured(tiny(), output=path, visits=2, first_visit=1)
-    assert [(cell.batch, cell.mode, len(cell.visits)) for cell in again.cells] == [(1, "infer", 2)]
-    assert "1 cells visited 2 times" in text_of(again)
