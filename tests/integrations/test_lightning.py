@@ -29,17 +29,22 @@ from placer.tracing import trace  # noqa: E402
 
 
 class Classifier(L.LightningModule):  # type: ignore[misc]
+    """Counts what a fit really runs."""
+
     def __init__(self) -> None:
         super().__init__()
         self.net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3))
-        self.losses: list[float] = []
+        self.ran = {"batches": 0, "updates": 0, "validation": 0}
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         x, y = batch
         loss = nn.functional.cross_entropy(self.net(x), y)
         self.log("train_loss", loss)
-        self.losses.append(loss.item())
+        self.ran["batches"] += 1
         return loss
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        self.ran["updates"] += 1
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
@@ -62,6 +67,7 @@ class Validated(Classifier):
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         x, y = batch
+        self.ran["validation"] += 1
         self.log("val_loss", nn.functional.cross_entropy(self.net(x), y))
 
 
@@ -105,25 +111,6 @@ def test_an_epoch_is_a_job_of_training_and_validation_and_pricing_it_changes_not
     assert [part.name for part in integration.job(Classifier(), loader(), loader()).parts] == ["training"]
 
 
-class Counted(Validated):
-    """Counts what a fit really runs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ran = {"batches": 0, "updates": 0, "validation": 0}
-
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        self.ran["batches"] += 1
-        return super().training_step(batch, batch_idx)
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.ran["validation"] += 1
-        super().validation_step(batch, batch_idx)
-
-    def on_before_optimizer_step(self, optimizer: Any) -> None:
-        self.ran["updates"] += 1
-
-
 @pytest.mark.parametrize(
     "given",
     [
@@ -139,7 +126,7 @@ def test_a_fit_where_placer_says_runs_as_many_steps_as_its_job_says(
 ) -> None:
     monkeypatch.setattr(machine, "available_devices", lambda: ("cpu",))
     options = {"max_epochs": 2, **QUIET, **given}
-    module = Counted()
+    module = Validated()
     job = integration.job(module, loader(), loader(), **options)
     assert job.repeats is not None
     steps = {part.name: part.count * job.repeats for part in job.parts}
@@ -159,7 +146,7 @@ def test_what_a_step_logs_costs_time() -> None:
         def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
             x, y = batch
             loss = nn.functional.cross_entropy(self.net(x), y)
-            self.losses.append(loss.item())
+            self.ran["batches"] += 1
             return loss
 
     silent, logging = (

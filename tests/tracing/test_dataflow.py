@@ -15,17 +15,8 @@ from placer.tracing import Trace, trace
 from placer.workload import make_workload
 
 
-class Gelu(nn.Module):
-    """A residual block whose ops read values from several places."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = x + self.drop(self.down(nn.functional.gelu(self.up(self.norm(x)))))
-        return y
+def net() -> nn.Module:
+    return nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 16), nn.GELU(), nn.Dropout(0.1), nn.Linear(16, 8))
 
 
 def traced(model: Any, mode: str = "infer", **arguments: Any) -> Trace:
@@ -39,7 +30,7 @@ def number(found: Trace, op: str, phase: str = "forward") -> int:
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_the_calls_are_those_of_the_eager_step_and_nothing_is_compiled(mode: str) -> None:
     counters.clear()
-    model = Gelu().train(mode == "train")
+    model = net().train(mode == "train")
     compiled = torch.compile(model, mode="reduce-overhead")
     state = {name: value.clone() for name, value in model.state_dict().items()}
     eager, found = traced(model, mode), traced(compiled, mode)
@@ -49,17 +40,6 @@ def test_the_calls_are_those_of_the_eager_step_and_nothing_is_compiled(mode: str
     assert len(found.dataflow) == len(found.calls)
     assert not counters["frames"]
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-
-
-def test_values_lead_from_their_maker_to_all_readers() -> None:
-    found = traced(torch.compile(Gelu().eval()))
-    flow = found.dataflow
-    norm, gelu, add = (number(found, f"aten::{op}") for op in ("native_layer_norm", "gelu", "add"))
-    up, down = (i for i, call in enumerate(found.calls) if call.op == "aten::addmm")
-    assert flow[norm][1][0] in flow[up][0]
-    assert flow[gelu][0] == flow[up][1]
-    assert flow[gelu][1][0] in flow[down][0]
-    assert set(flow[add][0]) == {flow[norm][0][0], flow[down][1][0]}  # the batch, read a second time
 
 
 def test_views_are_the_value_they_show_and_writes_in_place_make_a_new_one() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import sys
 from collections.abc import Iterator
@@ -12,14 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 from forwards import module
 from torch import nn
 
-from placer import profile
-from placer.cli import main
 from placer.errors import TargetError, TraceError
-from placer.profile import Profile
 from placer.tracing import trace
 from placer.workload import Target, load_target, make_workload
 from placer.workload.target import IMAGES
@@ -263,53 +258,28 @@ def test_only_a_step_that_runs_is_drawn_for(reads: bool) -> None:
 # --- saved programs ---------------------------------------------------------------------------------------------------
 
 
-def test_an_exported_program_comes_with_its_inputs(handmade_profile: Profile, tmp_path: Path) -> None:
-    model = nn.Sequential(nn.Linear(84, 16), nn.ReLU(), nn.Linear(16, 1)).eval()
-    batch = torch.export.Dim("batch", min=2, max=4096)
-    path, known = tmp_path / "net.pt2", profile.save(handmade_profile, tmp_path / "profile.json")
-    torch.export.save(torch.export.export(model, (torch.randn(8, 84),), dynamic_shapes=({0: batch},)), path)
-    found = load_target(str(path))
-    loaded = found.model
-    assert isinstance(loaded, nn.Module)
-    assert [tensor.shape for tensor in found.args] == [(8, 84)]
-    assert (loaded.training, loaded(*found.args).shape) == (False, (8, 1))
-    for options, inputs, mode in (
-        ((), "8×84 float32", "infer"),
-        (("--batch", "512,84", "--mode", "train"), "512×84 float32", "train"),
-    ):
-        arguments = ["explain", str(path), "--profile", str(known), "--format", "json", *options]
-        result = CliRunner().invoke(main, arguments, prog_name="placer")
-        assert result.exit_code == 0, result.output
-        values = json.loads(result.stdout)
-        assert (values["workload"]["inputs"], values["workload"]["mode"]) == ([inputs], mode)
-        assert any(row["op"].startswith("optimizer::") for row in values["ops"]) == (mode == "train")
-
-
 class Several(nn.Module):
     def forward(self, ids: torch.Tensor, scale: torch.Tensor, *, bias: torch.Tensor) -> torch.Tensor:
         return ids * scale + bias
 
 
-@pytest.fixture
-def exported(tmp_path: Path) -> str:
-    """A program of two positional inputs and a keyword, the batch of which may vary."""
-    rows = torch.export.Dim("rows", min=2, max=4096)
-    given = (torch.zeros(8, 3, dtype=torch.int64), torch.randn(8, 1)), {"bias": torch.randn(8, 3)}
-    shapes = {"ids": {0: rows}, "scale": {0: rows}, "bias": {0: rows}}
-    torch.export.save(torch.export.export(Several(), *given, dynamic_shapes=shapes), tmp_path / "several.pt2")
-    return str(tmp_path / "several.pt2")
-
-
 def described(found: Target) -> list[str]:
     model = found.model
     assert isinstance(model, nn.Module)
+    assert not model.training
     workload = replace(make_workload(model, batch=found.args), kwargs=dict(found.kwargs))
     assert [call.op for call in trace(workload).calls] == ["aten::mul", "aten::add"]
     return workload.describe_inputs()
 
 
-def test_an_exported_program_takes_other_shapes_of_its_inputs(exported: str) -> None:
-    found = load_target(exported)
+def test_an_exported_program_comes_with_its_inputs_and_takes_other_shapes_of_them(tmp_path: Path) -> None:
+    """One of two positional inputs and a keyword, the batch of which may vary."""
+    rows, path = torch.export.Dim("rows", min=2, max=4096), tmp_path / "several.pt2"
+    given = (torch.zeros(8, 3, dtype=torch.int64), torch.randn(8, 1)), {"bias": torch.randn(8, 3)}
+    shapes: Any = {"ids": {0: rows}, "scale": {0: rows}, "bias": {0: rows}}
+    program = torch.export.export(Several().eval(), *given, dynamic_shapes=shapes)
+    torch.export.save(program, path)
+    found = load_target(str(path))
     assert described(found) == ["8×3 int64", "8×1 float32", "8×3 float32"]
     shapes = [((32, 3), None), ((32, 1), torch.float32), ((32, 3), None)]
     assert described(found.reshaped(shapes)) == ["32×3 int64", "32×1 float32", "32×3 float32"]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from forwards import module
 from torch import nn
 
 from placer.calibration.benchmarks.probe import Probe
@@ -42,8 +45,8 @@ class Stub:
         return self.given
 
 
-def probe(module: nn.Module | None = None) -> Probe:
-    return Probe("matmul", "p", lambda: module or nn.Linear(2, 2), lambda: (torch.ones(1, 2),), "infer")
+def probe(net: nn.Module | None = None) -> Probe:
+    return Probe("matmul", "p", lambda: net or nn.Linear(2, 2), lambda: (torch.ones(1, 2),), "infer")
 
 
 @pytest.fixture
@@ -61,21 +64,19 @@ def bench() -> Bench:
         return found
 
 
-class Network(nn.Module):
+def network() -> nn.Module:
     """An op that is traced as a whole, one whose recorded name is another, views, and plain ops."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Sequential(nn.Conv1d(3, 8, 3), nn.BatchNorm1d(8), nn.ReLU())
-        self.sequence, self.last = nn.LSTM(14, 4), nn.Linear(4, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         output: torch.Tensor = self.last(self.sequence(self.first(x))[0][:, -1])
         return output
 
+    first = nn.Sequential(nn.Conv1d(3, 8, 3), nn.BatchNorm1d(8), nn.ReLU())
+    return module(forward, first=first, sequence=nn.LSTM(14, 4), last=nn.Linear(4, 2))
+
 
 def test_a_probe_is_measured_and_described(bench: Bench) -> None:
-    one = Probe("network", "one", Network, lambda: (torch.randn(4, 3, 16),), "train", "sgd")
+    one = Probe("network", "one", network, lambda: (torch.randn(4, 3, 16),), "train", "sgd")
     seen = bench.measure(one, seconds=0.02)
     assert seen is not None
     assert (seen.device, seen.family, seen.name) == ("cpu", "network", "one")
@@ -88,26 +89,22 @@ def test_a_probe_is_measured_and_described(bench: Bench) -> None:
     assert 0 < (product.seconds or 0.0) < seen.seconds
 
 
-class Sleeps(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if x.device.type != "meta":
-            time.sleep(1000)
-        return x
+def sleeps(self: Any, x: torch.Tensor) -> torch.Tensor:
+    if x.device.type != "meta":
+        time.sleep(1000)
+    return x
 
 
-class Huge(nn.Module):
-    """Asks for a petabyte, as a real allocator refuses it."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + torch.empty(2**47, 2, device=x.device).sum()
+def asks_for_a_petabyte(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return x + torch.empty(2**47, 2, device=x.device).sum()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="alarms are POSIX's")
-@pytest.mark.parametrize(("module", "reason"), [(Sleeps(), HUNG), (Huge(), TOO_LARGE)])
+@pytest.mark.parametrize(("forward", "reason"), [(sleeps, HUNG), (asks_for_a_petabyte, TOO_LARGE)])
 def test_what_hangs_or_does_not_fit_is_written_down_and_the_next_one_runs(
-    bench: Bench, journal: Journal, module: nn.Module, reason: str
+    bench: Bench, journal: Journal, forward: Callable[..., Any], reason: str
 ) -> None:
-    assert attempt(bench, probe(module), seconds=0.01, journal=journal, limit=0.3) is None
+    assert attempt(bench, probe(module(forward)), seconds=0.01, journal=journal, limit=0.3) is None
     assert [(f.family, f.reason) for f in journal.failures] == [("matmul", reason)]
     assert attempt(bench, probe(), seconds=0.01, journal=journal) is not None
 
