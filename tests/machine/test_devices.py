@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -11,83 +13,38 @@ from placer.machine.devices import runs_on, unsupported
 
 
 @pytest.mark.parametrize("bad", ["", "CPU", "cuda:", "cuda:-1", "cuda:1:2", "cpu ", "../cpu", "cuda:9999"])
-def test_what_is_not_a_device(bad: str) -> None:
+def test_device_spelling(bad: str) -> None:
     with pytest.raises(ValueError, match="not a device"):
         machine.split_device(bad)
-
-
-def test_device_spelling() -> None:
     assert machine.split_device("cuda:1") == ("cuda", 1)
     assert [machine.normal_device(name) for name in ("cuda:0", "cuda:2")] == ["cuda", "cuda:2"]
 
 
-class Module:
-    """Of a kind of accelerator, as torch has them: three devices, of which this process uses some."""
+def test_a_process_uses_the_current_device_and_those_that_hold_its_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch's allocator keeps there unused counts as free. Nobody can tell of others, and of a broken driver."""
+    fast = SimpleNamespace(
+        is_initialized=lambda: True,
+        current_device=lambda: 1,
+        memory_reserved=(0, 0, 700, 0).__getitem__,
+        memory_allocated=(0, 0, 300, 0).__getitem__,
+        mem_get_info=lambda index: (1000, 5000),
+    )
+    monkeypatch.setattr(torch, "fast", fast, raising=False)
+    monkeypatch.setattr(torch, "get_device_module", lambda device: fast)
+    names = ("fast", "fast:1", "fast:2", "fast:3")
+    monkeypatch.setattr(devices, "accelerators", lambda: names)
+    assert [machine.has_context(name) for name in names] == [False, True, True, False]
+    assert [machine.known_free_memory(name) for name in names] == [None, 1000, 1000 + 700 - 300, None]
+    assert [machine.current_device(kind) for kind in ("fast", "no_such_kind")] == ["fast:1", "no_such_kind"]
 
-    def __init__(self, current: int = 0, reserved: tuple[int, ...] = (0, 0, 0), allocated: int = 0) -> None:
-        self.current, self.reserved, self.allocated = current, reserved, allocated
-        self.initialized = True
+    def broken(index: int | None = None) -> None:
+        raise RuntimeError("asking for the current device creates a context; the driver does not answer")
 
-    def is_initialized(self) -> bool:
-        return self.initialized
-
-    def current_device(self) -> int:
-        assert self.initialized, "asking for the current device creates a context"
-        return self.current
-
-    def memory_reserved(self, index: int) -> int:
-        return self.reserved[index]
-
-    def memory_allocated(self, index: int) -> int:
-        return self.allocated
-
-    def mem_get_info(self, index: int) -> tuple[int, int]:
-        return 1000, 5000
-
-    def device_count(self) -> int:
-        return 3
-
-
-@pytest.fixture
-def fast(monkeypatch: pytest.MonkeyPatch) -> Module:
-    module = Module()
-    monkeypatch.setattr(torch, "fast", module, raising=False)
-    return module
-
-
-def test_a_process_uses_the_current_device_and_those_that_hold_its_tensors(fast: Module) -> None:
-    assert [machine.has_context(name) for name in ("fast", "fast:1", "fast:2")] == [True, False, False]
-    fast.current, fast.reserved = 1, (0, 0, 7)
-    assert [machine.has_context(name) for name in ("fast", "fast:1", "fast:2")] == [False, True, True]
-    assert machine.current_device("fast") == "fast:1"
-    fast.initialized = False
+    fast.mem_get_info = broken
+    assert machine.known_free_memory("fast:2") is None
+    fast.is_initialized, fast.current_device = lambda: False, broken
     assert not machine.has_context("fast:2")
     assert machine.current_device("fast") == "fast"
-    assert machine.current_device("no_such_kind") == "no_such_kind"
-
-
-def test_what_the_allocator_keeps_unused_is_free(fast: Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "accelerators", lambda: ("fast", "fast:1", "fast:2"))
-    monkeypatch.setattr(torch, "get_device_module", lambda device: fast)
-    fast.reserved, fast.allocated = (700, 0, 0), 300
-    assert machine.known_free_memory("fast") == 1000 + 700 - 300
-    assert machine.known_free_memory("fast:1") is None  # no context there: only one could tell
-    fast.initialized = False
-    assert machine.known_free_memory("fast") is None
-
-
-def test_memory_of_a_device_that_is_not_there() -> None:
-    with pytest.raises(ValueError, match="no device 'cuda:77' here; there is cpu"):
-        machine.memory("cuda:77")
-
-
-def test_nothing_is_told_of_a_device_whose_driver_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(device: str) -> tuple[int, int]:
-        raise RuntimeError("the device does not support querying its free memory")
-
-    monkeypatch.setattr(devices, "memory", broken)
-    monkeypatch.setattr(devices, "has_context", lambda device: True)
-    assert machine.known_free_memory("xpu") is None
 
 
 GPU = {"device": "cuda", "name": "A", "memory_bytes": 8 * 2**30, "compute_capability": "8.6"}

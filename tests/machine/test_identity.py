@@ -1,37 +1,75 @@
-"""The fingerprint: what step times depend on."""
+"""The CPU's usable cores, names for it and for the machine, and the fingerprint: what step times depend on."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
+import joblib
 import pytest
 import torch
 
 from placer import machine
-from placer.profile import Profile, stale_fields
+from placer.machine import cpu
 
 
-def test_fingerprint_is_json_and_equals_itself() -> None:
-    first, second = machine.fingerprint(), machine.fingerprint()
-    assert json.loads(json.dumps(first)) == second
+@pytest.mark.parametrize("most", [None, "1", "100"])
+@pytest.mark.parametrize("pinned", [False, True])
+def test_usable_cores_are_what_joblib_says(most: str | None, pinned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cores that a process is kept from are not usable."""
+    if pinned and not hasattr(os, "sched_setaffinity"):
+        pytest.skip("no affinity masks here")
+    if most is not None:
+        monkeypatch.setenv("LOKY_MAX_CPU_COUNT", most)
+    if not pinned:
+        assert machine.usable_cores() == joblib.cpu_count()
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert machine.usable_cores() == joblib.cpu_count() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu.max": "max 100000\n"}, 8),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 8),
+        ({}, 8),
+    ],
+)
+def test_a_containers_quota_is_a_number_of_cores(
+    files: dict[str, str], cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    monkeypatch.setattr(cpu, "CGROUP", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    assert machine.usable_cores() == cores
+
+
+def test_the_fingerprint_is_json_and_follows_torchs_settings() -> None:
+    assert Path(machine.machine_id()).name == machine.machine_id()
+    assert machine.machine_id().isascii()
+    first = machine.fingerprint()
+    assert json.loads(json.dumps(first)) == machine.fingerprint()
     assert first["torch"] == torch.__version__
-    assert first["threads"] == torch.get_num_threads()
     assert [a["device"] for a in first["accelerators"]] == list(machine.accelerators())
     assert first["cpu"].isprintable()
     assert first["cpu"]
-
-
-def test_settings_that_change_speed_show_up() -> None:
-    before = machine.fingerprint()
-    torch.set_num_threads(before["threads"] + 3)
+    torch.set_num_threads(first["threads"] + 3)
     torch.set_float32_matmul_precision("medium")
-    profile = Profile(1, "", before, (), {}, (), True, 0.0)
-    found = " ".join(stale_fields(profile, machine.fingerprint()))
-    assert f"threads: {before['threads']} -> {before['threads'] + 3}" in found
-    assert machine.fingerprint()["matmul_precision"] == "medium"
-    assert "precision" not in found  # a property of the price, not of the machine
+    changed = machine.fingerprint()
+    assert (changed["threads"], changed["matmul_precision"]) == (torch.get_num_threads(), "medium")
 
 
 @pytest.mark.gpu

@@ -82,19 +82,17 @@ def test_nvml_answers_by_torch_index(boards: SimpleNamespace, monkeypatch: pytes
     assert nvml.cuda_version() is None
     boards.nvmlSystemGetCudaDriverVersion = lambda: 12040
     assert nvml.cuda_version() == (12, 4)
+    # A board whose memory is not told keeps its name.
+    boards.nvmlDeviceGetMemoryInfo = refuse
+    boards.nvmlDeviceGetCudaComputeCapability = answer([12, 1])
+    assert nvml.describe(0) == {"name": "Board A", "driver": "999.1", "compute_capability": "12.1"}
+    assert nvml.memory(0) is None
 
 
 def test_no_driver_is_normal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml, "_loaded", lambda: (None, "no driver"))
     assert nvml.describe(0) is nvml.memory(0) is machine.utilization("cuda") is None
     assert nvml.order_is_known()
-
-
-def test_a_board_whose_memory_is_not_told_keeps_its_name(boards: SimpleNamespace) -> None:
-    boards.nvmlDeviceGetMemoryInfo = refuse
-    boards.nvmlDeviceGetCudaComputeCapability = answer([12, 1])
-    assert nvml.describe(0) == {"name": "Board A", "driver": "999.1", "compute_capability": "12.1"}
-    assert nvml.memory(0) is None
 
 
 def test_once_there_is_a_context_the_board_is_found_by_its_uuid(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from placer.machine import measure_speeds, speed
-from placer.machine.speed import Moment, moment, taken_share, waited_share
+from placer.machine.speed import Moment, moment
 
 
 def test_threads_that_wait_for_the_scheduler_do_not_count_as_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,61 +44,36 @@ def test_reading_draws_no_random_numbers_and_leaves_torch_as_it_is() -> None:
     assert before[2] == np.random.get_state()[1].tolist()  # noqa: NPY002
 
 
-def moments(threads: int, waited: float, taken: float) -> Iterator[Moment]:
-    """Of a reading of a second on two cores, the second half of it on one thread."""
-    began = Moment(0.0, 0.0, 0.0, (0.0, 0.0))
-    half = Moment(0.5, 0.0, 1.0, (0.5, 0.5))
-    running = 1.0 if threads == 1 else 0.5
-    ended = Moment(1.0, running * (1.0 - waited), 1.0, (0.5 + taken, 0.5 + taken))
-    return iter([began, ended] if threads == 1 else [began, half, ended])
+#: Of a reading of a second on two cores: what the thread waited for a core, what others had of each core (where the
+#: system tells), and the share that is told.
+DISTURBED = [
+    (0.0, (0.0, 0.0), 0.0),
+    (0.4, (0.0, 0.0), 0.4),
+    (0.1, (0.5, 0.5), 0.5),
+    (0.1, (0.0, 0.5), 0.25),
+    (0.0, (-0.3, 0.0), 0.0),  # the system counts in ticks
+    (-0.1, (9.0, 9.0), 1.0),
+    (0.4, (), 0.4),
+    (0.4, (0.5,), 0.4),  # it shows the host's cores in place of these
+]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("waited", "taken", "share"), [(0.0, 0.0, 0.0), (0.4, 0.0, 0.4), (0.1, 0.5, 0.5)])
+@pytest.mark.parametrize(("waited", "others", "share"), DISTURBED)
 def test_what_others_took_is_the_larger_of_what_the_cores_and_the_thread_say(
-    threads: int, waited: float, taken: float, share: float, monkeypatch: pytest.MonkeyPatch
+    threads: int, waited: float, others: tuple[float, ...], share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times = moments(threads, waited, taken)
+    """The second half of a reading on two threads is on one of them, which tells what it waited for."""
+    began = Moment(10.0, 1.0, 2.0, (100.0, 200.0))
+    half = Moment(10.5, 1.0, 3.0, (100.5, 200.5))
+    running = (1.0 if threads == 1 else 0.5) * (1.0 - waited)
+    busy = tuple(start + 0.5 + taken for start, taken in zip((100.0, 200.0), others, strict=False))
+    ended = Moment(11.0, 1.0 + running, 3.0, busy)
+    times = iter([began, ended] if threads == 1 else [began, half, ended])
     monkeypatch.setattr(speed, "moment", lambda: next(times))
     monkeypatch.setattr(speed, "_times", lambda run: [1e-3])
     torch.set_num_threads(threads)
     assert measure_speeds().others_share == pytest.approx(share)
-
-
-# --- what other programs take of the cores ----------------------------------------------------------------------------
-
-BEGAN = Moment(wall=10.0, thread=1.0, process=2.0, cores=(100.0, 200.0))
-
-
-def after(thread: float, process: float, cores: tuple[float, ...]) -> Moment:
-    """Half a second later; all in seconds."""
-    return Moment(10.5, 1.0 + thread, 2.0 + process, cores)
-
-
-@pytest.mark.parametrize(
-    ("own", "busy", "taken"),
-    [
-        (1.0, (0.5, 0.5), 0.0),  # both cores are this process's
-        (0.5, (0.5, 0.5), 0.5),  # the other one is somebody else's
-        (0.25, (0.5, 0.5), 0.75),
-        (0.75, (0.5, 0.2), 0.0),  # the system counts in ticks
-        (0.0, (9.0, 9.0), 1.0),
-    ],
-)
-def test_what_cores_were_busy_with_beside_this_process_went_to_others(
-    own: float, busy: tuple[float, float], taken: float
-) -> None:
-    ended = after(own, own, (100.0 + busy[0], 200.0 + busy[1]))
-    assert taken_share(BEGAN, ended) == pytest.approx(taken)
-
-
-def test_a_thread_that_computes_all_along_waited_for_the_rest() -> None:
-    """Its own clock tells where the system says nothing of its cores, or shows the host's in place of these."""
-    for cores in ((), (100.0,)):
-        ended = after(0.3, 0.3, cores)
-        assert waited_share(BEGAN, ended) == pytest.approx(0.4)
-        assert taken_share(BEGAN, ended) == 0.0
-    assert waited_share(BEGAN, after(0.51, 0.6, ())) == 0.0
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("/proc/stat"), PermissionError(), RuntimeError(), IndexError()])
