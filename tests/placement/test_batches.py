@@ -117,27 +117,23 @@ def test_moved_batches_can_be_sent_to_another_process() -> None:
     assert [x.device for (x,) in again] == [META] * 3
 
 
-def with_copies(profile: Profile, **rates: float) -> Profile:
-    cpu, cuda = profile.fits
-    named = {f"copy/h2d/{key.replace('__', '/')}": value for key, value in rates.items()}
-    return dataclasses.replace(profile, fits=(cpu, dataclasses.replace(cuda, rates={**cuda.rates, **named})))
-
-
 def test_staging_is_decided_by_what_was_measured(handmade_profile: Profile) -> None:
     assert staging(handmade_profile, "cuda") is None  # copies from pinned memory were not measured
     assert staging(handmade_profile, "mps") is None
-    slow_pageable = with_copies(
-        handmade_profile, pageable__bytes_per_second=1e9, pinned__bytes_per_second=2e10, pinned__seconds_per_tensor=1e-5
-    )
-    found = staging(slow_pageable, "cuda")
-    assert found is not None
-    assert found.pays(10**8, 1)
-    slow_pinning = with_copies(
-        handmade_profile, pageable__bytes_per_second=9e9, pinned__bytes_per_second=9e9, pinned__seconds_per_tensor=1e-3
-    )
-    found = staging(slow_pinning, "cuda")
-    assert found is not None
-    assert not found.pays(1000, 2)
+    cpu, cuda = handmade_profile.fits
+    for pageable, pinned, seconds_per_tensor, batch, pays in (
+        (1e9, 2e10, 1e-5, (10**8, 1), True),
+        (9e9, 9e9, 1e-3, (1000, 2), False),
+    ):
+        copies = {
+            "copy/h2d/pageable/bytes_per_second": pageable,
+            "copy/h2d/pinned/bytes_per_second": pinned,
+            "copy/h2d/pinned/seconds_per_tensor": seconds_per_tensor,
+        }
+        fits = (cpu, dataclasses.replace(cuda, rates={**cuda.rates, **copies}))
+        stage = staging(dataclasses.replace(handmade_profile, fits=fits), "cuda")
+        assert stage is not None
+        assert stage.pays(*batch) is pays
 
 
 @pytest.mark.gpu
@@ -165,54 +161,53 @@ def test_a_loader_with_one_pinned_buffer_loses_no_batch() -> None:
 
 
 class Streams:
-    """A device module whose streams only write down what is asked of them."""
+    """A device module with one stream, which only writes down what is asked of it."""
 
-    def __init__(self, told: list[object]) -> None:
-        self.told = told
+    def __init__(self, asked: list[str]) -> None:
+        self.asked = asked
 
     @contextlib.contextmanager
     def stream(self, copies: object) -> Iterator[None]:
-        self.told.append(("on", copies))
         yield
-        self.told.append("copied")
+        self.asked.append("copied")
 
     def current_stream(self, device: torch.device) -> Streams:
         return self
 
     def wait_stream(self, copies: object) -> None:
-        self.told.append(("waits for", copies))
+        self.asked.append("waited for")
 
     def synchronize(self) -> None:
-        self.told.append("ended")
+        self.asked.append("ended")
 
 
-def pinning(patch: pytest.MonkeyPatch, told: list[object]) -> Streams:
-    """Stand-ins for pinned memory, of which there is none without a driver, and for streams."""
-    streams, pinned = Streams(told), set[int]()
-    patch.setattr(torch, "get_device_module", lambda device: streams)
-    patch.setattr(torch.Tensor, "is_pinned", lambda self: id(self) in pinned)
-    patch.setattr(torch.Tensor, "pin_memory", lambda self: (told.append("pinned"), pinned.add(id(self)), self)[2])
-    patch.setattr(torch.Tensor, "record_stream", lambda self, stream: told.append((self.shape, stream)))
-    return streams
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was asked of stand-ins for pinned memory, of which there is none without a driver, and for streams."""
+    asked: list[str] = []
+    streams, pinned = Streams(asked), set[int]()
 
+    def pin(tensor: torch.Tensor) -> torch.Tensor:
+        asked.append("pinned")
+        pinned.add(id(tensor))
+        return tensor
 
-def arriving(batch: Any, stage: Staging | None) -> Any:
-    """The only batch of a loader, on the meta device."""
-    return next(iter(MovedBatches([batch], META, stage)))
-
-
-def test_a_staged_batch_is_copied_beside_the_computation_which_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its memory is not reused before the step has read it."""
-    told: list[object] = []
-    streams = pinning(monkeypatch, told)
+    monkeypatch.setattr(torch, "get_device_module", lambda device: streams)
     monkeypatch.setattr(batches, "_side_stream", lambda device: streams)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda self: id(self) in pinned)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: asked.append("kept"))
+    return asked
+
+
+def test_a_staged_batch_is_copied_beside_the_computation_which_waits_for_it(asked: list[str]) -> None:
+    """Its memory is not reused before the step has read it."""
     batch = {"x": torch.ones(4, 2), "there": torch.ones(3, device="meta"), "name": "a"}
-    for stage in (NEVER, None):
-        assert arriving(batch, stage)["x"].device == META
-    assert told == []
-    moved = arriving(batch, ALWAYS)
-    assert (moved["x"].device, moved["there"], moved["name"]) == (META, batch["there"], "a")
-    assert told == ["pinned", ("on", streams), "copied", ("waits for", streams), ((4, 2), streams), "ended"]
+    for stage in (NEVER, None, ALWAYS):
+        assert asked == []
+        (moved,) = MovedBatches([batch], META, stage)
+        assert (moved["x"].device, moved["there"], moved["name"]) == (META, batch["there"], "a")
+    assert asked == ["pinned", "copied", "waited for", "kept", "ended"]
 
 
 def test_a_batch_that_cannot_be_pinned_is_copied_from_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,20 +223,17 @@ def test_a_batch_that_cannot_be_pinned_is_copied_from_where_it_is(monkeypatch: p
     assert len(tried) == 1
 
 
-def test_a_loader_may_fill_one_pinned_buffer_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loader_may_fill_one_pinned_buffer_again_and_again(asked: list[str]) -> None:
     """The copy from it has ended by then; also where the loop over the batches is left early."""
-    told: list[object] = []
-    streams = pinning(monkeypatch, told)
-    monkeypatch.setattr(batches, "_side_stream", lambda device: streams)
     buffer = torch.empty(2).pin_memory()
 
     def loader() -> Iterator[torch.Tensor]:
         for number in range(3):
-            told.append("filled")
+            asked.append("filled")
             yield buffer.fill_(number)
 
     for number, _ in enumerate(MovedBatches(loader(), META)):
         if number == 1:
             break
     gc.collect()
-    assert [what for what in told if what in ("filled", "copied", "ended")] == ["filled", "copied", "ended"] * 2
+    assert [what for what in asked if what in ("filled", "copied", "ended")] == ["filled", "copied", "ended"] * 2
