@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from placer import profile as profiles
 from placer.errors import ProfileDamaged
 from placer.profile import Cores, Device, Profile, load
 from placer.profile.schema import decode, encode
@@ -30,22 +29,25 @@ def profile(*fits: Device) -> Profile:
     return replace(shipped, fits=(CORE, *fits), fingerprint={**shipped.fingerprint, "threads": 16})
 
 
-def test_a_profile_keeps_them() -> None:
-    before = profile(of(4, 1.1), of(16, 1.2))
+def test_several_threads_have_the_families_of_one_and_a_profile_keeps_them() -> None:
+    before = profile(of(4, 1.1), of(16, 1.5))
     after = decode(encode(before), "a file")
     assert after.fits == before.fits
     for threads in (1, 4, 7, 16):
         assert after.fit("cpu", threads) == before.fit("cpu", threads)
-
-
-def test_several_threads_have_the_families_of_one() -> None:
-    found = profile(of(16, 1.5)).fit("cpu", 16)
-    assert found.families == CORE.families
-    assert found.cores is not None
-    assert found.cores.rates == CORE.rates
-    assert found.rates["flops/float32"] == pytest.approx(of(16).rates["flops/float32"])
-    assert found.framework == {name: pytest.approx(1.5 * seconds) for name, seconds in CORE.framework.items()}
-    assert found.interval == of(16).interval
+    all_cores = before.fit("cpu", 16)
+    assert all_cores.families == CORE.families
+    assert all_cores.cores is not None
+    assert all_cores.cores.rates == CORE.rates
+    assert all_cores.rates["flops/float32"] == pytest.approx(of(16).rates["flops/float32"])
+    assert all_cores.framework == {name: pytest.approx(1.5 * seconds) for name, seconds in CORE.framework.items()}
+    assert all_cores.interval == of(16).interval
+    # More threads than cores are no more cores.
+    assert before.fit("cpu", 64) == before.fit("cpu") == all_cores
+    assert before.fit("cpu", 1) == CORE
+    # An estimate's prices are those of one core already, scaled.
+    estimate = replace(of(16), families=CORE.families, estimated=True)
+    assert replace(before, fits=(estimate,)).fit("cpu", 16) is estimate
 
 
 def test_one_more_thread_is_worth_a_whole_one_until_memory_is_full() -> None:
@@ -58,13 +60,6 @@ def test_one_more_thread_is_worth_a_whole_one_until_memory_is_full() -> None:
     assert two == pytest.approx(2.0 * one, rel=0.02)
     assert 3.0 < four < 4.0
     assert 0.97 * 4.0 < eight < most < 4.0
-
-
-def test_more_threads_than_cores_are_no_more_cores() -> None:
-    some = profile(of(16))
-    assert some.fit("cpu", 64) == some.fit("cpu", 16)
-    assert some.fit("cpu") == some.fit("cpu", 16)
-    assert some.fit("cpu", 1) == CORE
 
 
 @pytest.mark.parametrize(
@@ -82,9 +77,3 @@ def test_damage_is_told(change: Any, told: str) -> None:
     change(document["fits"])
     with pytest.raises(ProfileDamaged, match=told):
         decode(json.dumps(document).encode(), "a file")
-
-
-def test_an_estimate_has_families_of_its_own() -> None:
-    """Its prices are those of one core already, scaled."""
-    estimate = replace(of(16), families=CORE.families, estimated=True)
-    assert profiles.Profile.fit(replace(profile(), fits=(estimate,)), "cpu", 16) is estimate

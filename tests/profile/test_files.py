@@ -34,40 +34,28 @@ LEAST_OPERATIONS = 8
 
 
 @posix
+@pytest.mark.parametrize("first", [False, True])
 def test_kill_9_before_any_file_operation_leaves_the_old_profile_or_the_new(
-    handmade_profile: Profile, tmp_path: Path
+    first: bool, handmade_profile: Profile, tmp_path: Path
 ) -> None:
-    old, new = handmade_profile, replace(handmade_profile, seconds=99.0)
-    target, data = tmp_path / "folder" / "p.json", profiles.save(new, tmp_path / "new.json").read_bytes()
-    before = profiles.save(old, tmp_path / "old.json").read_bytes()
+    """Where it is the first one, the old one is none."""
+    old, new = (replace(handmade_profile, seconds=seconds) for seconds in (10.0, 99.0))
+    data = profiles.save(new, tmp_path / "new.json").read_bytes()
     seen = []
     for nth in range(1, 100):
-        target.parent.mkdir(exist_ok=True)
-        target.write_bytes(before)
+        target = tmp_path / str(nth) / "p.json"
+        if not first:
+            profiles.save(old, target)
         ended = replaced(target, data, nth)
-        found = replace(profiles.load(target), name="")
-        assert found in (old, new), nth
-        seen.append(found.seconds)
+        after = replace(profiles.load(target), name="") if not first or target.exists() else None
+        assert after in (None if first else old, new), nth
+        seen.append(0.0 if after is None else after.seconds)
         if ended > 0:
             break
         assert ended == -signal.SIGKILL
     assert len(seen) > LEAST_OPERATIONS
     assert seen == sorted(seen)  # old, up to the rename; new from there on
-    assert set(seen) == {old.seconds, new.seconds}
-
-
-@posix
-def test_kill_9_before_the_first_profile_is_there_leaves_none_or_all_of_it(
-    handmade_profile: Profile, tmp_path: Path
-) -> None:
-    data = profiles.save(handmade_profile, tmp_path / "new.json").read_bytes()
-    operations = replaced(tmp_path / "count" / "p.json", data, 0)
-    assert operations > LEAST_OPERATIONS
-    for nth in (1, 2, operations // 2, operations):
-        target = tmp_path / f"folder {nth}" / "p.json"
-        assert replaced(target, data, nth) == -signal.SIGKILL
-        if target.exists():
-            assert replace(profiles.load(target), name="") == handmade_profile
+    assert set(seen) == {0.0 if first else old.seconds, new.seconds}
 
 
 @posix

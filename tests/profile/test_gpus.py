@@ -16,7 +16,10 @@ from placer.profile import DataSheet, find_gpu, gpus, knowledge, reported_gpu, s
 SHEETS = tuple(gpus().values())
 
 
-def test_a_sheet_is_consistent() -> None:
+def test_the_catalog_is_large_and_its_sheets_are_consistent() -> None:
+    assert len(SHEETS) >= 300
+    assert {sheet.vendor for sheet in SHEETS} == {"nvidia", "amd", "intel", "apple"}
+    assert "gpus" not in shipped()
     for sheet in SHEETS:
         assert sheet.tensor_bfloat16_tflops <= sheet.tensor_float16_tflops
         assert 2 * sheet.tensor_tf32_tflops <= sheet.tensor_float16_tflops * 1.01
@@ -30,24 +33,14 @@ def test_a_sheet_is_consistent() -> None:
         assert sheet.source
         stated = [getattr(sheet, name) for name in sheet.unchecked]  # what nobody states needs no second source
         assert 0 not in stated
-
-
-def test_tensor_cores_came_with_their_architecture() -> None:
-    for sheet in SHEETS:
-        if sheet.vendor == "nvidia":
+        if sheet.vendor == "nvidia":  # tensor cores came with their architecture
             capability = float(sheet.compute_capability)
             assert (sheet.tensor_bfloat16_tflops > 0) == (sheet.tensor_tf32_tflops > 0) == (capability >= 8)
             without = capability < 7 or sheet.chip in ("TU116", "TU117")
             assert (sheet.tensor_float16_tflops == 0) == without
         assert (sheet.matrix_float32_tflops > 0) == sheet.architecture.startswith("cdna")
         assert re.fullmatch(r"\d+\.\d|gfx[0-9a-f]+|", sheet.compute_capability)
-
-
-def test_the_catalog_is_large_and_is_no_profile() -> None:
-    assert len(SHEETS) >= 300
-    assert {sheet.vendor for sheet in SHEETS} == {"nvidia", "amd", "intel", "apple"}
-    assert "gpus" not in shipped()
-    assert {knowledge(sheet.name).partition(" (")[0] for sheet in SHEETS} <= {"published", "data sheet"}
+        assert knowledge(sheet.name).partition(" (")[0] in ("published", "data sheet")
 
 
 NAMES = {
@@ -100,6 +93,8 @@ def test_names_of_people_drivers_clusters_and_sellers(name: str, found: str) -> 
 def test_what_the_catalog_lacks_is_not_taken_for_another(name: str) -> None:
     with pytest.raises(UnknownGPU, match="placer gpus"):
         find_gpu(name)
+    with pytest.raises(UnknownGPU, match=r"'RTX 4085'; the closest are: .*NVIDIA GeForce RTX 4080"):
+        find_gpu("RTX 4085")
 
 
 @pytest.mark.parametrize(
@@ -171,11 +166,6 @@ def test_a_virtual_gpu_is_its_card_with_less_memory(name: str, card: str, memory
     assert find_gpu(part.name) == part
 
 
-def test_an_unknown_name_lists_the_closest() -> None:
-    with pytest.raises(UnknownGPU, match=r"'RTX 4085'; the closest are: .*NVIDIA GeForce RTX 4080"):
-        find_gpu("RTX 4085")
-
-
 def test_every_name_finds_its_own_sheet_or_one_that_shares_it() -> None:
     for sheet in SHEETS:
         assert find_gpu(sheet.name) is sheet
@@ -184,26 +174,20 @@ def test_every_name_finds_its_own_sheet_or_one_that_shares_it() -> None:
             assert (found.sms, found.memory_gb) == (sheet.sms, sheet.memory_gb), alias
 
 
-def _written(name: str, upper: bool, blank: str, brand: str, glued: bool) -> str:
-    words = re.split(r"[ -]", name)
-    text = blank.join(words)
-    if glued:  # rtx4090, 3080ti
-        text = re.sub(r"(?<=[TR]X) (?=\d)|(?<=\d) (?=(?:Ti|SUPER|XT|XTX)\b)", "", text)
-    return brand + (text.upper() if upper else text.lower())
-
-
 @given(
-    st.sampled_from(SHEETS),
-    st.booleans(),
-    st.sampled_from([" ", "-", "_", "  "]),
-    st.sampled_from(["{}", "{} ", "{} corporation "]),
-    st.booleans(),
+    sheet=st.sampled_from(SHEETS),
+    upper=st.booleans(),
+    blank=st.sampled_from([" ", "-", "_", "  "]),
+    brand=st.sampled_from(["", "{} ", "{} corporation "]),
+    glued=st.booleans(),
 )
 def test_case_blanks_and_brand_do_not_matter(
     sheet: DataSheet, upper: bool, blank: str, brand: str, glued: bool
 ) -> None:
-    brand = brand.format(sheet.vendor) if brand != "{}" else ""
-    assert find_gpu(_written(sheet.name, upper, blank, brand, glued and "(" not in sheet.name)) is sheet
+    text = blank.join(re.split(r"[ -]", sheet.name))
+    if glued and "(" not in sheet.name:  # rtx4090, 3080ti
+        text = re.sub(r"(?<=[TR]X) (?=\d)|(?<=\d) (?=(?:Ti|SUPER|XT|XTX)\b)", "", text)
+    assert find_gpu(brand.format(sheet.vendor) + (text.upper() if upper else text.lower())) is sheet
 
 
 @given(st.text(max_size=60))
