@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -88,12 +89,10 @@ def test_why_has_the_figures(make_prediction: Make) -> None:
 # Money and energy.
 
 
-def priced(steps: int | None = None, **options: object) -> Explanation:
+def priced(**values: Any) -> Explanation:
     net = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
-    asked = placer.Options(**options)  # type: ignore[arg-type]
-    return placer.explain(
-        net, (256, 512), mode="train", steps=steps, profile="amd-epyc-2-core", what_if="A100", options=asked
-    )
+    options = placer.Options(**values)
+    return placer.explain(net, (256, 512), mode="train", profile="amd-epyc-2-core", what_if="A100", options=options)
 
 
 def test_the_cheaper_device_is_chosen_and_the_trade_is_one_line() -> None:
@@ -107,7 +106,7 @@ def test_the_cheaper_device_is_chosen_and_the_trade_is_one_line() -> None:
 
 
 def test_energy_is_marked_as_an_estimate_and_watts_may_be_given() -> None:
-    found = priced(objective="energy", steps=1000)
+    found = priced(objective="energy")
     assert "Energy (~) is an estimate" in found.to_text(full=True)
     assert all(row.watts for row in found.devices.values())
     told = priced(objective="energy", watts={"cpu": 1.0, "cuda": 1000.0})

@@ -18,9 +18,7 @@ from placer.decision import Decision, Question, answer, gather
 from placer.explanation import Advice, Explanation, LayerRow, Sweep, Turn, accuracy
 from placer.placed import Placement
 from placer.pricing import Prediction
-from placer.printable import printable
 from placer.profile import Profile
-from placer.sections import bar
 from placer.workload import make_workload
 
 Make = Callable[..., Prediction]
@@ -73,20 +71,10 @@ def test_golden(two: Explanation) -> None:
         ("two_devices.json", two.to_json()),
     ):
         assert content == (GOLDEN / name).read_text(encoding="utf-8"), name
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_lines_stay_within_the_width_however_long_names_are(two: Explanation, width: int) -> None:
     long = tuple(LayerRow(f"encoder_of_many_words_{n}." + "x" * 90, "forward", {"cpu": 1.0}) for n in range(3))
     for explanation in (two, dataclasses.replace(two, layers=long)):
-        assert max(map(len, explanation.to_text(width, full=True, verify="").splitlines())) <= width
-
-
-@pytest.mark.parametrize(
-    ("share", "text"), [(1.0, "████"), (0.5, "██"), (0.15625, "▋"), (0.0, ""), (1e-9, "▏"), (7.0, "████")]
-)
-def test_a_bar_is_its_share_to_an_eighth_of_a_character(share: float, text: str) -> None:
-    assert bar(share, 4) == text
+        for width in (80, 120):
+            assert max(map(len, explanation.to_text(width, full=True, verify="").splitlines())) <= width
 
 
 # No name can steer the terminal, or become markup.
@@ -137,10 +125,6 @@ def test_no_name_steers_the_terminal(hostile: Explanation) -> None:
     assert ["\x1b[1m" in coloured, "\x1b[2J" in coloured, "\x1b]0" in coloured] == [True, False, False]
     assert hostile.to_json().isascii()
     assert "\x1b" not in hostile.to_json()
-
-
-def test_only_what_is_not_printable_is_replaced() -> None:
-    assert printable({"2×3 µs — <b>\n": ["\x1b[m", 1, ("\r",)]}) == {"2×3 µs — <b>\ufffd": ["\ufffd[m", 1, ("\ufffd",)]}
 
 
 def test_no_name_is_markup_in_a_card(hostile: Explanation) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from described import Calls
 from explained import table_of
 from torch import Tensor, nn
 
@@ -24,27 +25,23 @@ Make = Callable[..., Prediction]
 
 def swept(make: Make, sizes: tuple[int, ...], gpu: float = 1e-3) -> Sweep:
     """The CPU takes time in proportion to the batch, the accelerator always the same."""
-    return Sweep(
-        "batch", {size: table_of({"cpu": make("cpu", size * 1e-4), "cuda": make("cuda", gpu)}) for size in sizes}
-    )
+    tables = {size: table_of({"cpu": make("cpu", size * 1e-4), "cuda": make("cuda", gpu)}) for size in sizes}
+    return Sweep("batch", tables)
 
 
-def test_the_choice_turns_where_the_curves_meet(make_prediction: Make) -> None:
-    sweep = swept(make_prediction, (1, 4, 16, 64))
-    assert sweep.crossovers() == [(1, "cpu"), (16, "cuda")]
-    assert sweep.turn(16) == pytest.approx(10.0, rel=1e-6)
-    assert sweep.turn(1) is None
-    assert sweep.verdict() == "cpu first; cuda from batch 16 on."
-
-
-def test_a_tie_is_told_in_the_table_the_sentence_and_json(make_prediction: Make) -> None:
-    sweep = swept(make_prediction, (8, 10, 16), 1.02e-3)
-    assert sweep.verdict() == "cpu first; about the same from batch 10 on; cuda from batch 16 on."
-    text = sweep.to_text(width=100)
+def test_the_choice_turns_where_the_curves_meet_and_a_tie_is_told(make_prediction: Make) -> None:
+    clear = swept(make_prediction, (1, 4, 16, 64))
+    assert clear.crossovers() == [(1, "cpu"), (16, "cuda")]
+    assert clear.turn(16) == pytest.approx(10.0, rel=1e-6)
+    assert clear.turn(1) is None
+    assert clear.verdict() == "cpu first; cuda from batch 16 on."
+    tied = swept(make_prediction, (8, 10, 16), 1.02e-3)
+    assert tied.verdict() == "cpu first; about the same from batch 10 on; cuda from batch 16 on."
+    text = tied.to_text(width=100)
     assert "→ about the same" in text
     assert "→ cuda" in text
-    assert [row["verdict"] for row in json.loads(sweep.to_json())["rows"]] == ["cpu", "about the same", "cuda"]
-    assert Sweep("batch", {10: sweep.rows[10]}).verdict() == "about the same at every batch size."
+    assert [row["verdict"] for row in json.loads(tied.to_json())["rows"]] == ["cpu", "about the same", "cuda"]
+    assert Sweep("batch", {10: tied.rows[10]}).verdict() == "about the same at every batch size."
 
 
 def test_over_steps_the_one_time_cost_counts(make_prediction: Make) -> None:
@@ -117,11 +114,6 @@ def test_real_steps_of_one_size_move_it(calibrated: Profile) -> None:
     assert after.above == before.above != "cpu"
 
 
-class Fixed(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x @ torch.ones(84, 3) + torch.ones(32, 1)  # of no other batch size
-
-
 def test_nothing_where_there_is_nothing_to_vary(handmade_profile: Profile) -> None:
     job = placer.Job([placer.Part("act", net(), (8, 84), count=3, mode="infer")])
     layer = nn.Linear(84, 3)
@@ -136,7 +128,8 @@ def test_nothing_where_there_is_nothing_to_vary(handmade_profile: Profile) -> No
         asked(net(), 8, handmade_profile, devices=["cuda"]),
     ):
         assert found.turn is None
-    fixed = asked(Fixed(), 32, handmade_profile).turn
+    of_one_size = Calls(lambda x: x @ torch.ones(84, 3) + torch.ones(32, 1))
+    fixed = asked(of_one_size, 32, handmade_profile).turn
     assert fixed is None or fixed.batch is None
 
 

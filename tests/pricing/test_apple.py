@@ -6,53 +6,32 @@ from dataclasses import replace
 
 import pytest
 import torch
-from described import spec, traced, work
-from torch import Tensor, nn
+from described import Calls, spec, traced, work
+from torch import nn
 
-from placer.pricing import Residence, Work, device_model, gpu_profile, predict
+from placer.pricing import Residence, device_model, gpu_profile, predict
 from placer.pricing.framework import host_seconds
-from placer.pricing.gpu.apple import AppleModel, missing_op, mps_host
+from placer.pricing.gpu.apple import missing_op, mps_host
 from placer.profile import find_gpu
 from placer.tracing import trace
 from placer.workload import make_workload
 
 
-def model(name: str) -> AppleModel:
-    found = device_model(name)
-    assert isinstance(found, AppleModel)
-    return found
-
-
-def seconds(chip: str, op: Work) -> float:
-    return model(chip).price([op])[0][0]
-
-
-def product(n: int, dtype: str = "float32") -> Work:
-    square = spec(n, n, dtype=dtype)
-    return work("aten::mm", [square, square], [square])
-
-
-def relu(elements: int) -> Work:
-    return work("aten::relu", [spec(elements)], [spec(elements)])
-
-
 @pytest.mark.parametrize(("dtype", "tflops"), [("float32", 4.28), ("float16", 4.75), ("bfloat16", 2.25)])
 def test_products_reach_what_was_published_of_an_m1_pro(dtype: str, tflops: float) -> None:
     """zzc0721/torch-performance-test-data#191, 4096 x 4096."""
-    assert 2.0 * 4096**3 / seconds("M1 Pro", product(4096, dtype)) == pytest.approx(tflops * 1e12, rel=0.15)
+    square = spec(4096, 4096, dtype=dtype)
+    (seconds,), _, _ = device_model("M1 Pro").price([work("aten::mm", [square, square], [square])])
+    assert 2.0 * 4096**3 / seconds == pytest.approx(tflops * 1e12, rel=0.15)
 
 
 def test_an_op_whose_result_is_wanted_takes_far_longer_than_one_inside_a_step() -> None:
     step = trace(make_workload(nn.ReLU(), (64, 64), mode="infer", data="device"))
     profile = gpu_profile("M4 Max")
 
-    def took(waits: int) -> float:
-        found = predict(
-            replace(step, syncs=waits), profile, devices=["mps"], data="device", residence=Residence(here=False)
-        )
-        return found["mps"].step_seconds
-
-    assert took(1) - took(0) > 0.9 * profile.fit("mps").rates["sync_seconds"] > 20.0 * took(0)
+    elsewhere = {"devices": ["mps"], "data": "device", "residence": Residence(here=False)}
+    inside, wanted = (predict(replace(step, syncs=waits), profile, **elsewhere)["mps"].step_seconds for waits in (0, 1))
+    assert wanted - inside > 0.9 * profile.fit("mps").rates["sync_seconds"] > 20.0 * inside
 
 
 @pytest.mark.parametrize(("length", "batch", "hidden", "published"), [(16, 8, 64, 1.075e-3), (64, 16, 128, 4.073e-3)])
@@ -65,14 +44,8 @@ def test_a_gru_is_issued_op_by_op(length: int, batch: int, hidden: int, publishe
     assert host_seconds(op, framework) > 5.0 * host_seconds(lstm, framework)
 
 
-class Eigenvalues(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = torch.linalg.eigh(x)[0]
-        return found
-
-
 def test_an_op_that_mps_lacks_is_named_unless_the_cpu_may_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = trace(make_workload(Eigenvalues(), (8, 8), mode="infer"))
+    step = trace(make_workload(Calls(torch.linalg.eigvalsh), (8, 8), mode="infer"))
     monkeypatch.delenv("PYTORCH_ENABLE_MPS_FALLBACK", raising=False)
     assert missing_op(step) == "aten::_linalg_eigh"
     assert missing_op(trace(make_workload(nn.ReLU(), (8, 8), mode="infer"))) is None

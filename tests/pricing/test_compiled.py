@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from described import Calls
 from torch import Tensor, nn
 
 from placer.pricing import Prediction, gpu_profile, predict
@@ -71,48 +72,33 @@ def test_a_cuda_graph_is_launched_at_once(gpu: Profile) -> None:
     assert any("CUDA graph" in note for note in graph.priced.trace.notes)
 
 
-class Reads(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x * 2 if x.sum().item() > 0 else x
-
-
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.lstm(x)[0])
+MI210, P100, T4 = "MI210", "Tesla P100-PCIE-16GB", "T4"
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "device", "said"),
+    ("model", "options", "device", "gpu", "why"),
     [
-        (nn.Linear(8, 8), {"backend": "aot_eager"}, "cpu", "aot_eager is not the default one"),
-        (Reads(), {}, "cpu", "reads values in Python"),
-        (Recurrent(), {}, "cpu", "recurrent layers"),
-        (nn.Linear(8, 8), {}, "mps", "nobody measured the compiler on mps"),
+        (nn.Linear(8, 8), {"backend": "aot_eager"}, "cpu", "", "aot_eager is not the default one"),
+        (Calls(lambda x: x * 2 if x.sum().item() > 0 else x), {}, "cpu", "", "reads values in Python"),
+        (nn.Sequential(nn.LSTM(8, 8), Calls(lambda outputs: outputs[0].relu())), {}, "cpu", "", "recurrent layers"),
+        (nn.Linear(8, 8), {}, "mps", "", "nobody measured the compiler on mps"),
+        (nn.Linear(8, 8), {}, "cuda", MI210, "nobody measured"),
+        (nn.Linear(8, 8), {}, "cuda", P100, "capability is below 7.0"),
+        (nn.Linear(8, 8), {}, "cuda", T4, None),
     ],
 )
 def test_what_is_not_priced_says_so_and_keeps_the_eager_price(
-    model: nn.Module, options: dict[str, Any], device: str, said: str, cpu: Profile
+    model: nn.Module, options: dict[str, Any], device: str, gpu: str, why: str | None, cpu: Profile
 ) -> None:
-    found = trace(make_workload(torch.compile(model, **options), (4, 2, 8), mode="infer"))
-    assert said in str(not_priced(found, device))
-    if device == "cpu":
-        eager, compiled = (price(m, cpu, (4, 2, 8), device="cpu") for m in (model, torch.compile(model, **options)))
-        assert compiled.step_seconds == eager.step_seconds
-        assert compiled.priced.compilation is None
-        assert any(said in note for note in compiled.priced.trace.notes)
-
-
-@pytest.mark.parametrize(
-    ("name", "said"), [("MI210", "nobody measured"), ("Tesla P100-PCIE-16GB", "capability is below 7.0"), ("T4", None)]
-)
-def test_a_gpu_that_the_compiler_does_not_serve_keeps_the_eager_price(name: str, said: str | None) -> None:
-    found = trace(make_workload(torch.compile(nn.Linear(8, 8)), (4, 8), mode="infer"))
-    profile = gpu_profile(name)
-    why = not_priced(found, "cuda", profile.fit("cuda").gpu)
-    assert said in why if said and why else why is said
-    prediction = predict(found, profile, devices=["cuda"])["cuda"]
-    assert (prediction.priced.compilation is None) == (said is not None)
+    profile = gpu_profile(gpu) if gpu else cpu
+    compiled = torch.compile(model, **options)
+    said = not_priced(trace(make_workload(compiled, (4, 2, 8), mode="infer")), device, gpu and profile.fit("cuda").gpu)
+    assert (why is None) == (said is None)
+    assert why is None or why in str(said)
+    if device == "mps":
+        return
+    before, after = (price(m, profile, (4, 2, 8), device=device) for m in (model, compiled))
+    assert (after.priced.compilation is None) == (why is not None)
+    if why is not None:
+        assert after.step_seconds == before.step_seconds
+        assert any(why in note for note in after.priced.trace.notes)

@@ -18,20 +18,14 @@ from placer.pricing.gpu import edition
 from placer.pricing.networks import cpu_edition
 from placer.profile import Device, FamilyFit, load, shipped
 
-# --- physics ------------------------------------------------------------------------------------------------------
-
 GPU = replace(device(), device="cuda")
-
 
 # --- prices of a CPU ----------------------------------------------------------------------------------------------
 
-
-def prices(fit: Device, *works: Work) -> list[float]:
-    return CostModel(fit).price_works(works)[0]
-
-
 #: Ops of most families, ever larger ones: each does 4 times as much as the one before, or more.
 SIZES = [2**n for n in range(4, 12)]
+#: Arguments of a convolution: stride, padding, dilation, transposed, output padding, groups.
+PADDED = (1, 1), (1, 1), (1, 1), False, (0, 0), 1
 GROWING: dict[str, Sequence[Work]] = {
     "product": [matmul(n) for n in SIZES],
     "loop": [work("aten::add", [spec(n, n)] * 2, [spec(n, n)]) for n in SIZES],
@@ -40,18 +34,7 @@ GROWING: dict[str, Sequence[Work]] = {
     "softmax": [work("aten::_softmax", [spec(n, n)], [spec(n, n)], -1, False) for n in SIZES],
     "norm": [work("aten::native_layer_norm", [spec(n, n), spec(n)], [spec(n, n)]) for n in SIZES],
     "convolution": [
-        work(
-            "aten::convolution",
-            [spec(4, 8, n, n), spec(8, 8, 3, 3)],
-            [spec(4, 8, n, n)],
-            (1, 1),
-            (1, 1),
-            (1, 1),
-            False,
-            (0, 0),
-            1,
-        )
-        for n in SIZES[:6]
+        work("aten::convolution", [spec(4, 8, n, n), spec(8, 8, 3, 3)], [spec(4, 8, n, n)], *PADDED) for n in SIZES[:6]
     ],
     "table": [work("aten::kthvalue", [spec(n, n)], [spec(n)], 1, 1) for n in SIZES],
     "unknown": [work("mine::op", [spec(n, n)], [spec(n, n)]) for n in SIZES],
@@ -63,7 +46,7 @@ def test_prices_are_positive_and_grow_with_what_an_op_does(name: str) -> None:
     """On every machine whose profile is shipped, but for a fifth: what is learnt of small ops is not monotonic."""
     for profile in shipped():
         for fit in load(profile).fits:
-            seconds = prices(fit, *GROWING[name])
+            seconds, _, _ = CostModel(fit).price_works(GROWING[name])
             assert all(1e-8 < each < 1e3 for each in seconds), (profile, fit.threads)
             assert all(more > 0.8 * less for less, more in pairwise(seconds)), (profile, fit.threads, seconds)
             assert seconds[-1] > 10.0 * seconds[0], (profile, fit.threads)

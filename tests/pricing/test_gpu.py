@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,59 +12,18 @@ import pytest
 import torch
 from described import spec, work
 from priced import matmul
-from torch import Tensor, nn
+from torch import nn
 
 from placer import profile as profiles
 from placer.pricing import FAMILIES, CostModel, Work, describe_step, device_model, gpu_profile
 from placer.pricing.gpu import device_model as module
-from placer.pricing.gpu import edition, rows_of
+from placer.pricing.gpu import rows_of
 from placer.pricing.gpu.catalog_profile import published_host
 from placer.pricing.gpu.device_model import networks
 from placer.pricing.prediction import SIGMA
 from placer.profile import Profile, find_gpu, gpus
 from placer.tracing import trace
 from placer.workload import make_workload
-
-# --- rows of kernels ----------------------------------------------------------------------------------------------
-
-
-class Small(nn.Module):
-    """A convolution of every kind, and what stands around them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.plain = nn.Conv2d(3, 8, 3, padding=1)
-        self.depthwise = nn.Conv2d(8, 8, 3, groups=8)
-        self.norm = nn.BatchNorm2d(8)
-        self.transposed = nn.ConvTranspose2d(8, 4, 2, stride=2)
-        self.dropout, self.linear = nn.Dropout(0.5), nn.Linear(4, 5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.transposed(self.norm(self.depthwise(self.plain(x))))
-        out: Tensor = self.linear(self.dropout(x.mean((2, 3))))
-        return out
-
-
-def works(model: nn.Module, *shape: int, mode: str = "train") -> list[Work]:
-    return list(describe_step(trace(make_workload(model, shape, mode=mode, optimizer="adam"))))
-
-
-# --- the learnt part ----------------------------------------------------------------------------------------------
-
-
-def test_the_file_has_sane_networks_of_gpus_that_are_in_the_catalog() -> None:
-    rows, ranges = (json.loads(module.FILE.read_text(encoding="utf-8"))[name] for name in ("rows", "ranges"))
-    assert {name for each in networks().values() for name in each.devices} == set(rows) == set(ranges) <= set(gpus())
-    assert all(low <= high for names in ranges.values() for own in names.values() for low, high in own.values())
-    for kind, each in networks().items():
-        assert "" in each.labels, kind
-        assert "" in each.sigma, kind
-        assert all(0.0 < known <= unknown < 1.5 for known, unknown in each.sigma.values()), kind
-        arrays = [each.low, each.high, each.mean, each.scale, *each.devices.values(), *each.labels.values()]
-        assert all(np.isfinite(a).all() for a in [*arrays, *(part for layer in each.layers for part in layer)]), kind
-        assert ((each.scale > 0.0) & (each.low <= each.high)).all(), kind
-    assert edition() > 0.0
-
 
 # --- what a price rests on ----------------------------------------------------------------------------------------
 
@@ -111,28 +69,29 @@ def test_an_op_is_published_only_where_rows_of_its_kind_dtype_and_size_are(gpu: 
 # --- prices -------------------------------------------------------------------------------------------------------
 
 
-class Recurrent(nn.Module):
-    """An LSTM and a classifier."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.head = nn.LSTM(32, 64, batch_first=True), nn.Linear(64, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.head(self.layer(x)[0][:, -1])
-        return out
-
-
+#: Networks, and the shape of a row of their batches.
 STEPS: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "convolutional": (Small, (3, 32, 32)),
+    "convolutional": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.Conv2d(8, 8, 3, groups=8),
+            nn.BatchNorm2d(8),
+            nn.ConvTranspose2d(8, 4, 2, stride=2),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Dropout(0.5),
+            nn.Linear(4, 5),
+        ),
+        (3, 32, 32),
+    ),
     "transformer": (lambda: nn.TransformerEncoderLayer(64, 4, dim_feedforward=128, batch_first=True), (32, 64)),
-    "recurrent": (Recurrent, (20, 32)),
+    "recurrent": (lambda: nn.LSTM(32, 64, batch_first=True), (20, 32)),
 }
 
 
-def step(name: str, batch: int, mode: str = "train") -> list[Work]:
-    model, shape = STEPS[name]
-    return works(model(), batch, *shape, mode=mode)
+def step(name: str, batch: int) -> list[Work]:
+    make, shape = STEPS[name]
+    return list(describe_step(trace(make_workload(make(), (batch, *shape), mode="train", optimizer="adam"))))
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -166,26 +125,15 @@ def test_twice_the_batch_never_costs_less(name: str) -> None:
     assert t4 > a100
 
 
-@pytest.fixture
-def precision() -> Iterator[None]:
-    """The process's switches for TF32 are left as they were."""
-    before = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
-    yield
-    torch.backends.cudnn.allow_tf32 = before[0]
-    torch.set_float32_matmul_precision(before[1])
+def test_torch_says_whether_products_and_convolutions_run_in_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    square, image, weight = spec(4096, 4096), spec(64, 256, 56, 56), spec(256, 256, 3, 3)
+    product = work("aten::mm", [square, square], [square])
+    convolved = work("aten::convolution", [image, weight], [image], (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
 
-
-@pytest.mark.usefixtures("precision")
-def test_torch_says_whether_products_and_convolutions_run_in_tf32() -> None:
-    x, image, weight = spec(4096, 4096), spec(64, 256, 56, 56), spec(256, 256, 3, 3)
-    product = work("aten::mm", [x, x], [x])
-    convolution = work("aten::convolution", [image, weight], [image], (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
-
-    def seconds(gpu: str, precision: str, allowed: bool) -> tuple[float, float]:
+    def seconds(gpu: str, precision: str, allowed: bool) -> list[float]:
         torch.set_float32_matmul_precision(precision)
-        torch.backends.cudnn.allow_tf32 = allowed
-        first, second = device_model(gpu).price([product, convolution])[0]
-        return first, second
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", allowed)
+        return device_model(gpu).price([product, convolved])[0]
 
     plain, slow = seconds("A100", "highest", False)
     fast, quick = seconds("A100", "high", True)
@@ -224,13 +172,15 @@ def test_a_gpu_is_one_device_and_says_which(name: str, called: str, torch_device
 
 
 def test_the_host_is_the_one_that_was_calibrated(handmade_profile: Profile) -> None:
-    found = gpu_profile("T4", handmade_profile)
-    assert found.fit("cuda").reference == handmade_profile.fingerprint["cpu"]
-    assert found.fingerprint["host_cores"] == handmade_profile.fingerprint["cores"]
+    facts = handmade_profile.fingerprint
     only_gpu = replace(handmade_profile, fits=handmade_profile.fits[1:])
-    for without in (None, only_gpu):
-        assert gpu_profile("T4", without).fit("cuda").reference == ""
-        assert "host_cores" not in gpu_profile("T4", without).fingerprint
+    for host, reference, cores in (
+        (handmade_profile, facts["cpu"], facts["cores"]),
+        (None, "", None),
+        (only_gpu, "", None),
+    ):
+        beside = gpu_profile("T4", host)
+        assert (beside.fit("cuda").reference, beside.fingerprint.get("host_cores")) == (reference, cores)
 
 
 def test_every_gpu_has_what_the_timeline_reads_and_copies_no_faster_than_its_link() -> None:

@@ -1,4 +1,4 @@
-"""Predictions: the framework's share, bounds, intervals, one-time costs and power."""
+"""Predictions: the framework's share, bounds, intervals, one-time costs, memory and power."""
 
 from __future__ import annotations
 
@@ -8,30 +8,34 @@ from typing import Any
 
 import pytest
 import torch
-from described import spec
-from torch import Tensor, nn
+from described import Calls, spec
+from torch import nn
 
 from placer import machine
 from placer import profile as profiles
 from placer.errors import ProfileError
 from placer.pricing import (
-    Prediction,
     Residence,
     compute_parts,
     gpu_profile,
     step_bounds,
 )
 from placer.pricing.predict import (
+    ALLOCATOR_SHARE,
+    CONTEXT_BYTES,
     CPU_FULL,
     CPU_IDLE,
     GPU_IDLE,
     Z90,
+    available_bytes,
     log_sigma,
+    memory_elsewhere,
+    needed_bytes,
     one_time_parts,
     predict,
     step_watts,
 )
-from placer.profile import Profile
+from placer.profile import Device, Profile
 from placer.tracing import trace, trace_here
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 from placer.workload import make_workload
@@ -39,22 +43,10 @@ from placer.workload import make_workload
 # --- what bounds ops and steps ------------------------------------------------------------------------------------
 
 
-def priced(model: nn.Module, shape: tuple[int, ...], mode: str, profile: Profile, device: str = "cpu") -> Prediction:
-    step = trace_here(make_workload(model, shape, mode=mode, data="device"))
-    return predict(step, profile, devices=(device,), threads=2, data="device", outputs="host")[device]
-
-
 def with_rates(profile: Profile, **rates: float) -> Profile:
     """With two threads on the CPU, however many this process has, and these rates of the accelerator."""
     cpu, cuda = profile.fits
     return replace(profile, fits=(replace(cpu, threads=2), replace(cuda, rates={**cuda.rates, **rates})))
-
-
-class Reads(nn.Module):
-    """Reads a value back from the device."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * float(x.sum())
 
 
 OUT = {"copy/d2h/pageable/bytes_per_second": 1e13}
@@ -67,7 +59,7 @@ OUT = {"copy/d2h/pageable/bytes_per_second": 1e13}
         ("cuda", nn.Linear(4, 4096), (8192, 4), "infer", {}, "transfer"),  # 134 MB at 5 GB/s
         ("cuda", nn.Linear(4096, 4096), (4096, 4096), "infer", OUT, "arithmetic"),
         ("cuda", nn.ReLU(), (65536, 4096), "infer", OUT, "memory"),
-        ("cuda", Reads(), (8, 8), "infer", {"sync_seconds": 1.0}, "waits"),
+        ("cuda", Calls(lambda x: x * float(x.sum())), (8, 8), "infer", {"sync_seconds": 1.0}, "waits"),
         # A late host bounds the step however busy the device, also where the kernels are bound by memory.
         ("cuda", nn.Linear(8, 8), (4, 8), "train", {"dispatch_seconds": 8e-6}, "launches"),
         ("cpu", nn.Linear(2, 2), (1, 2), "train", {}, "launches"),
@@ -84,13 +76,14 @@ def test_a_step_is_bounded_by(
     rates: dict[str, float],
     expected: str,
 ) -> None:
-    found = priced(model.to("meta"), shape, mode, with_rates(handmade_profile, **rates), device)
+    step = trace_here(make_workload(model.to("meta"), shape, mode=mode, data="device"))
+    profile = with_rates(handmade_profile, **rates)
+    found = predict(step, profile, devices=(device,), threads=2, data="device", outputs="host")[device]
+    fit = profile.fit(device)
     assert found.bounded_by == expected
-    assert found.priced.fit is not None
-    assert sum(step_bounds(found.priced, found.components, found.priced.fit).values()) == pytest.approx(
-        found.step_seconds
-    )
-    parts = compute_parts(found.priced, found.priced.fit)
+    bounds = step_bounds(found.priced, found.components, fit)
+    assert sum(bounds.values()) == pytest.approx(found.step_seconds)
+    parts = compute_parts(found.priced, fit)
     assert sum(parts.values()) == pytest.approx(found.components["compute"])
     assert (parts["optimizer"] > 0.0) == (mode == "train")
 
@@ -170,22 +163,78 @@ def test_power_is_that_of_the_busy_threads_and_of_a_gpu_while_it_computes(handma
     assert [step_watts(profile, each, {}, 1.0, 1) for profile, each in unknown] == [None] * 3
 
 
-class Region(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(64, 64)
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            return self.linear(x)
-
-
 def test_a_device_is_priced_by_the_trace_of_its_kind(handmade_profile: Profile) -> None:
-    step = trace(make_workload(Region(), (8, 64), mode="infer"))
+    def region(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return x @ x
+
+    step = trace(make_workload(Calls(region), (64, 64), mode="infer"))
     found = predict(step, handmade_profile, devices=("cpu", "cuda"))
     assert found["cuda"].priced.trace is step.on("cuda")
-    dtypes = {name: {w.dtype for w in p.priced.works if w.op == "aten::addmm"} for name, p in found.items()}
+    dtypes = {name: {w.dtype for w in p.priced.works if w.family == "matmul"} for name, p in found.items()}
     assert dtypes == {"cpu": {"float32"}, "cuda": {"bfloat16"}}
+
+
+# --- what a step needs of a device's memory, and what it could have -------------------------------------------------
+
+CONTEXT = CONTEXT_BYTES["cuda"]
+GB = 10**9
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "settings", "copies"),
+    [
+        (torch.optim.Adam, {}, 1),
+        (torch.optim.Adam, {"fused": True}, 0),
+        (torch.optim.Adam, {"foreach": False}, 0),
+        (torch.optim.SGD, {"lr": 0.1}, 0),
+        (torch.optim.SGD, {"lr": 0.1, "weight_decay": 0.1}, 1),
+    ],
+)
+def test_an_update_of_all_tensors_at_once_takes_a_copy_of_them(
+    optimizer: Any, settings: dict[str, Any], copies: int
+) -> None:
+    model = nn.Linear(1000, 1000, bias=False)
+    step = trace(make_workload(model, (1, 1000), mode="train", optimizer=optimizer(model.parameters(), **settings)))
+    step = replace(step.on("cuda"), peak_activation_bytes=0)
+    assert needed_bytes(step, "cpu") == step.peak_bytes
+    expected = (step.peak_bytes + copies * step.parameter_bytes) * (1 + ALLOCATOR_SHARE)
+    assert needed_bytes(step, "cuda") == pytest.approx(expected)
+    # By then the activations are gone: whichever is larger counts.
+    larger = replace(step, peak_activation_bytes=2 * step.parameter_bytes)
+    assert needed_bytes(larger, "cuda") == pytest.approx(larger.peak_bytes * (1 + ALLOCATOR_SHARE))
+
+
+@pytest.fixture
+def fit(monkeypatch: pytest.MonkeyPatch) -> Device:
+    """A GPU of 16 GB, 10 of them free, that this process does not use."""
+    monkeypatch.setattr(machine, "available_devices", lambda: ("cpu", "cuda", "cuda:1"))
+    monkeypatch.setattr(machine, "known_free_memory", lambda device: 10 * GB)
+    monkeypatch.setattr(machine, "has_context", lambda device: False)
+    return Device("cuda", 1, {"memory_bytes": 16.0 * GB}, {}, {}, {})
+
+
+def test_what_the_workload_holds_already_is_not_needed_again(fit: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "has_context", lambda device: True)
+    assert available_bytes("cuda", fit, Residence()) == 10 * GB
+    there = Residence(home="cuda", held={"cuda": 4 * GB})
+    assert available_bytes("cuda", fit, there) == 14 * GB
+    assert available_bytes("cuda:1", fit, there) == 10 * GB
+    cpu = Device("cpu", 2, {}, {}, {}, {})
+    assert available_bytes("cpu", cpu, Residence(held={"cpu": 2 * GB})) == 12 * GB
+
+
+def test_where_only_a_context_could_tell_and_elsewhere_it_is_all_of_the_memory(
+    fit: Device, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "known_free_memory", lambda device: None)
+    assert available_bytes("cuda", fit, Residence()) == 16 * GB - CONTEXT
+    assert available_bytes("cuda", replace(fit, rates={}), Residence()) is None
+    assert available_bytes("xpu", fit, Residence()) is None
+    there = replace(handmade_profile, fingerprint={"accelerators": [{"device": "cuda", "memory_bytes": 8 * GB}]})
+    assert memory_elsewhere(there, fit) == 8 * GB - CONTEXT
+    assert memory_elsewhere(there, replace(fit, gpu="Tesla T4")) == 8 * GB  # the catalog has taken it off
+    assert memory_elsewhere(there, replace(fit, device="xpu")) is None
 
 
 # --- prices that do not change by themselves ----------------------------------------------------------------------

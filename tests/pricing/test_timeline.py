@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import Any, Literal
 
 import pytest
@@ -31,28 +32,22 @@ def priced(
     n = len(seconds)
     values: dict[str, Any] = {"parameters": (), "buffers": (), "batch": (), "outputs": (), **totals}
     trace = Trace(tuple(OpCall("aten::add", (), ()) for _ in seconds), mode, **values)
-    return PricedTrace(
-        trace,
-        "cuda",
-        1,
-        ("elementwise",) * n,
-        tuple(seconds),
-        tuple(host or [0.0] * n),
-        (0.1,) * n,
-        ("guess",) * n,
-        framework_counts(trace, host or [0.0] * n),
-    )
+    issued = tuple(host or [0.0] * n)
+    counts = framework_counts(trace, issued)
+    families, sigma, sources = ("elementwise",) * n, (0.1,) * n, ("guess",) * n
+    return PricedTrace(trace, "cuda", 1, families, tuple(seconds), issued, sigma, sources, counts)  # type: ignore[arg-type]
+
+
+LINE = {"copy/h2d/pageable/bytes_per_second": 1e9, "copy/h2d/pageable/seconds_per_tensor": 1e-5}
+COPIES = {
+    **LINE,
+    "copy/h2d/pinned/bytes_per_second": 1e10, "copy/h2d/pinned/seconds_per_tensor": 1e-6,
+    "copy/d2h/pageable/bytes_per_second": 5e8, "copy/d2h/pageable/seconds_per_tensor": 2e-5,
+}  # fmt: skip
 
 
 def fit(framework: dict[str, float] | None = None, **rates: float) -> Device:
-    return Device("cuda", 1, {name.replace("__", "/"): rate for name, rate in rates.items()}, {}, framework or {}, {})
-
-
-COPIES = {
-    "copy__h2d__pageable__bytes_per_second": 1e9, "copy__h2d__pageable__seconds_per_tensor": 1e-5,
-    "copy__h2d__pinned__bytes_per_second": 1e10, "copy__h2d__pinned__seconds_per_tensor": 1e-6,
-    "copy__d2h__pageable__bytes_per_second": 5e8, "copy__d2h__pageable__seconds_per_tensor": 2e-5,
-}  # fmt: skip
+    return Device("cuda", 1, {**COPIES, **rates}, {}, framework or {}, {})
 
 
 def assert_adds_up(step: StepTime) -> None:
@@ -110,10 +105,10 @@ def test_a_read_waits_where_it_is_and_once() -> None:
 
 def test_the_host_goes_on_during_a_pinned_copy_and_waits_for_a_pageable_one() -> None:
     ops = priced([5e-3], [1e-5], batch=(MEGABYTE,))
-    assert on_accelerator(ops, fit(**COPIES), data="pinned").seconds == pytest.approx(5e-3 + 1e-4 + 1e-6)
+    assert on_accelerator(ops, fit(), data="pinned").seconds == pytest.approx(5e-3 + 1e-4 + 1e-6)
     slow = priced([1e-6], [5e-3], batch=(MEGABYTE,))  # the device copies while the host issues the rest
-    assert on_accelerator(slow, fit(**COPIES), data="pinned").seconds == pytest.approx(5e-3)
-    assert on_accelerator(ops, fit(**COPIES), data="host").seconds == pytest.approx(5e-3 + 1e-3 + 1e-5 + 1e-5, rel=1e-3)
+    assert on_accelerator(slow, fit(), data="pinned").seconds == pytest.approx(5e-3)
+    assert on_accelerator(ops, fit(), data="host").seconds == pytest.approx(5e-3 + 1e-3 + 1e-5 + 1e-5, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -131,16 +126,14 @@ def test_outputs_of_an_inference_stay_where_data_stay_unless_told_otherwise(
     data: str, outputs: str | None, stay: bool
 ) -> None:
     step = priced([1e-6], [1e-6], mode="infer", outputs=(MEGABYTE,))
-    found = on_accelerator(step, fit(**COPIES), data=data, outputs=outputs)
+    found = on_accelerator(step, fit(), data=data, outputs=outputs)
     assert found.components["copy"] == pytest.approx(0.0 if stay else 2e-3 + 2e-5)
     assert_adds_up(found)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_components_always_add_up(seed: int) -> None:
-    import random
-
-    draw = random.Random(seed)
+    draw = Random(seed)
     n = draw.choice([1, 7, 1500])
     ops = priced(
         [draw.choice([0.0, 1e-6, 1e-4]) * draw.random() for _ in range(n)],
@@ -150,25 +143,23 @@ def test_components_always_add_up(seed: int) -> None:
         outputs=(MEGABYTE,) * draw.randrange(2),
         syncs=draw.randrange(3),
     )
-    rates = fit({"forward_op": 1e-6}, launch_seconds=5e-6, sync_seconds=1e-5, **COPIES)
+    rates = fit({"forward_op": 1e-6}, launch_seconds=5e-6, sync_seconds=1e-5)
     assert_adds_up(on_accelerator(ops, rates, data=draw.choice(["host", "pinned", "device"])))
     assert_adds_up(on_cpu(ops, rates))
 
 
 # --- copies -----------------------------------------------------------------------------------------------------------
 
-LINE = {"copy/h2d/pageable/seconds_per_tensor": 1e-5, "copy/h2d/pageable/bytes_per_second": 1e9}
 #: Seconds of each of ``SIZES``.
 MEASURED = dict(zip(SIZES, (1e-5, 2e-5, 9e-5, 7e-4, 5e-2), strict=True))
 RATES = {**LINE, **{f"copy/h2d/pageable/{size}": seconds for size, seconds in MEASURED.items()}}
 
 
-def seconds(*sizes: int, rates: dict[str, float] = RATES) -> float:
-    return copy_seconds(sizes, rates, "h2d", "pageable")
-
-
 def test_only_what_is_fresh_memory_is_as_dear_as_the_largest() -> None:
     last = (MEASURED[4 << 20] - MEASURED[512 << 10]) / (4 - 0.5)  # of each MB
-    assert seconds(FRESH - (1 << 20)) == pytest.approx(MEASURED[4 << 20] + 27 * last)
-    assert seconds(FRESH) == pytest.approx(MEASURED[64 << 20] / 2)
-    assert seconds(256 << 20) == pytest.approx(4 * MEASURED[64 << 20])
+    for size, expected in (
+        (FRESH - (1 << 20), MEASURED[4 << 20] + 27 * last),
+        (FRESH, MEASURED[64 << 20] / 2),
+        (256 << 20, 4 * MEASURED[64 << 20]),
+    ):
+        assert copy_seconds((size,), RATES, "h2d", "pageable") == pytest.approx(expected)
