@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _LONG_UNITS = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"))
@@ -83,22 +82,6 @@ def format_count(count: int, noun: str) -> str:
 def format_ratio(ratio: float) -> str:
     """How many times: ``1.24×``, ``12.4×``, ``1,240×``."""
     return f"{three_digits(ratio)}×"
-
-
-def whole_percents(parts: Sequence[float], total: int = 100) -> list[int]:
-    """The shares of ``parts`` in their sum as whole numbers that add up to ``total``; all 0 where the sum is 0.
-
-    Each is rounded down; the largest remainders get what is then missing.
-    """
-    whole = sum(parts)
-    if whole <= 0.0:
-        return [0] * len(parts)
-    exact = [total * part / whole for part in parts]
-    rounded = [math.floor(share) for share in exact]
-    order = sorted(range(len(parts)), key=lambda number: rounded[number] - exact[number])
-    for number in order[: total - sum(rounded)]:
-        rounded[number] += 1
-    return rounded
 
 
 def three_digits(value: float) -> str:

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from placer.pricing.shapes.shape import Work
 from placer.pricing.work import Context, describe
 from placer.tracing import trace
 from placer.tracing.trace_data import OpCall, TensorSpec
 from placer.workload import make_workload
-
-
-class Calls(nn.Module):
-    """A function of tensors as a layer."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *operands: Tensor) -> Any:
-        return self.function(*operands)
-
 
 HERE = Context(footprint_bytes=1000, recording=True)
 

@@ -15,21 +15,9 @@ from placer.profile.store import replace_file
 
 #: Everything the os module offers to change a file or a folder.
 OPERATIONS = (
-    "open",
-    "write",
-    "fsync",
-    "close",
-    "mkdir",
-    "rename",
-    "replace",
-    "link",
-    "symlink",
-    "unlink",
-    "remove",
-    "truncate",
-    "ftruncate",
-    "chmod",
-)
+    "open", "write", "fsync", "close", "mkdir", "rename", "replace", "link", "symlink", "unlink", "remove", "truncate",
+    "ftruncate", "chmod",
+)  # fmt: skip
 #: Writes a content is cut into, so that a kill can fall between two of them.
 PIECES = 4
 

@@ -7,7 +7,6 @@ import random
 import threading
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,24 +121,6 @@ def test_choose_never_breaks_a_training_script(kind: Callable[[], nn.Module], ca
     losses, warned = trained(kind, placed=True)
     assert losses == without
     assert all("placed on cpu without a prediction" in str(w.message) for w in warned)
-
-
-@pytest.mark.parametrize("damage", ["missing", "cut", "folder", "other"])
-def test_choose_never_breaks_a_training_script_whatever_the_profile(
-    damage: str, calibrated: Profile, placer_home: Path
-) -> None:
-    (path,) = (placer_home / "profiles").glob("*.json")
-    text = path.read_text()
-    path.unlink()
-    if damage == "cut":
-        path.write_text(text[: len(text) // 2])
-    elif damage == "folder":
-        path.mkdir()
-    elif damage == "other":
-        path.write_text('{"format": "something else"}')
-    losses, warned = trained(Base, placed=True)
-    assert losses == trained(Base, placed=False)[0]
-    assert len({str(w.message) for w in warned}) == 1
 
 
 @pytest.mark.parametrize("kind", MODELS, ids=lambda kind: kind.__name__)

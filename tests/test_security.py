@@ -157,6 +157,7 @@ def test_a_pickle_under_any_name_that_is_read_is_never_executed(malicious: bytes
 
 OUTSIDE = [
     "../evil", "..", "a/../../evil", "/tmp/evil", "a/b", "a\\..\\b", "C:\\evil", ".hidden", "evil\0", "~", "-x",
+    "a..b", "x" * 81, "naïve", "a b", "a\n",
 ]  # fmt: skip
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from placer.units import format_bytes, format_interval, format_ratio, format_seconds, parse_duration, whole_percents
+from placer.units import format_bytes, format_interval, format_ratio, format_seconds, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -24,11 +24,8 @@ def test_seconds_have_three_digits_and_an_engineering_unit(seconds: float, text:
     assert format_seconds(seconds) == text
 
 
-def test_bytes_are_decimal() -> None:
+def test_bytes_are_decimal_and_ratios_have_three_digits() -> None:
     assert [format_bytes(n) for n in (0, 999, 1000, 12_100_000_000)] == ["0 B", "999 B", "1.00 kB", "12.1 GB"]
-
-
-def test_ratio() -> None:
     assert [format_ratio(r) for r in (1.0, 12.345, 1234.5)] == ["1.00×", "12.3×", "1,234×"]
 
 
@@ -67,17 +64,3 @@ def test_durations(text: str, seconds: float) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration: a number and one of us, ms, s, min, h or d"):
         parse_duration(text)
-
-
-@pytest.mark.parametrize(
-    ("parts", "percents"),
-    [
-        ((1.0, 1.0, 1.0), [34, 33, 33]),
-        ((0.996, 0.004), [100, 0]),
-        ((0.0, 2.0), [0, 100]),
-        ((0.0, 0.0), [0, 0]),
-        ((), []),
-    ],
-)
-def test_percents_add_up(parts: tuple[float, ...], percents: list[int]) -> None:
-    assert whole_percents(parts) == percents

@@ -18,15 +18,9 @@ Run = Callable[..., Result]
 
 
 def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=100,
-        env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment},
-        check=False,
-    )
+    variables = {**os.environ, "PYTHONIOENCODING": "utf-8", **environment}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, encoding="utf-8", timeout=100, env=variables, check=False)
 
 
 #: Asks for every page of help, and for a GPU, in one process: nothing that was loaded for one is gone for the next.

@@ -16,7 +16,7 @@ from click.testing import Result
 from torch import nn
 
 import placer
-from placer import machine, profile
+from placer import profile
 from placer.profile import Profile
 
 Run = Callable[..., Result]
@@ -128,16 +128,9 @@ def test_a_line_a_fact_unless_all_is_asked_for(run: Run, nets: str, server: str)
 
 
 @pytest.mark.usefixtures("own")
-def test_a_machine_with_only_a_cpu_is_compared_with_usual_gpus(
-    run: Run, explained: Explained, nets: str, server: str
-) -> None:
+def test_a_machine_with_only_a_cpu_is_compared_with_usual_gpus(explained: Explained, nets: str, server: str) -> None:
     asked = (f"{nets}:net", "--batch", "32,84")
     usual = ["cuda@Tesla T4", "cuda@RTX 4090", "cuda@H100 80GB HBM3"]
-    if len(machine.available_devices()) == 1:
-        values = explained(*asked)
-        assert list(values["devices"]) == ["cpu", *usual]
-        assert {row["device"] for row in values["advice"]} <= {"cpu"}
-        assert run("explain", *asked).stdout.startswith("cpu is the only device here: ")
     for arguments, devices in (
         (("--device", "cpu"), ["cpu"]),
         (("--device", "cpu", "--what-if", "A100", "--what-if", "T4"), ["cpu", "cuda@A100-SXM4-40GB", usual[0]]),
@@ -147,8 +140,6 @@ def test_a_machine_with_only_a_cpu_is_compared_with_usual_gpus(
         ((*EPYC, "--objective", "cost", "--price", "cpu=1"), ["cpu"]),
     ):
         assert list(explained(*asked, *arguments)["devices"]) == devices
-    large = run("explain", f"{nets}:wide", "--batch", "700000,84", *EPYC).stdout
-    assert len(re.findall(r"^cuda@\S.* does not fit: needs \d", large, re.MULTILINE)) == 2  # a T4 and an RTX 4090
 
 
 @pytest.mark.usefixtures("own")

@@ -49,13 +49,17 @@ def test_export_and_import(run: Run, calibrated: Profile, tmp_path: Path) -> Non
     assert calibrated.fingerprint["cpu"] in run("profile", "show", "lab").stdout
 
 
-def test_the_table_has_a_line_for_every_gpu(run: Run) -> None:
+def test_the_table_has_a_line_for_every_gpu_and_json_every_field(run: Run) -> None:
     header, *lines = run("gpus").stdout.splitlines()
     assert header.split() == ["name", "year", "SMs", "float32", "tensor", "GB/s", "L2", "MB", "GB", "knowledge"]
     assert [line.partition("  ")[0] for line in lines[: len(gpus())]] == list(gpus())
     (t4,) = [line for line in lines if line.startswith("Tesla T4 ")]
     assert t4.removeprefix("Tesla T4").split()[:8] == ["2018", "40", "8.14", "65.1", "320", "4", "16", "published"]
     assert all(line == line.rstrip() and "\x1b" not in line for line in lines)
+    found = json.loads(run("gpus", "--format", "json").stdout)
+    assert (found["schema"], [row["name"] for row in found["gpus"]]) == (1, list(gpus()))
+    (row,) = json.loads(run("gpus", "T4", "--format", "json").stdout)["gpus"]
+    assert (row["tensor_float16_tflops"], row["knowledge"]) == (65.13, knowledge("Tesla T4"))
 
 
 def test_one_gpu_is_a_whole_sheet(run: Run) -> None:
@@ -66,10 +70,3 @@ def test_one_gpu_is_a_whole_sheet(run: Run) -> None:
     shared = run("gpus", "M2 Ultra").stdout
     assert "shared with the host" in shared
     assert "last level 96 MB" in shared
-
-
-def test_json_has_every_field(run: Run) -> None:
-    found = json.loads(run("gpus", "--format", "json").stdout)
-    assert (found["schema"], [row["name"] for row in found["gpus"]]) == (1, list(gpus()))
-    (t4,) = json.loads(run("gpus", "T4", "--format", "json").stdout)["gpus"]
-    assert (t4["tensor_float16_tflops"], t4["knowledge"]) == (65.13, knowledge("Tesla T4"))

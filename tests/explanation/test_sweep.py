@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from described import Calls
 from explained import table_of
 from torch import Tensor, nn
 
 import placer
 from placer import tracing
+from placer.calibration.benchmarks.probe import Apply
 from placer.explanation import Explanation, Sweep, Turn
 from placer.explanation.turn import LARGEST
 from placer.pricing.prediction import Prediction
@@ -128,7 +128,7 @@ def test_nothing_where_there_is_nothing_to_vary(handmade_profile: Profile) -> No
         asked(net(), 8, handmade_profile, devices=["cuda"]),
     ):
         assert found.turn is None
-    of_one_size = Calls(lambda x: x @ torch.ones(84, 3) + torch.ones(32, 1))
+    of_one_size = Apply(lambda x: x @ torch.ones(84, 3) + torch.ones(32, 1))
     fixed = asked(of_one_size, 32, handmade_profile).turn
     assert fixed is None or fixed.batch is None
 

@@ -108,22 +108,16 @@ CAPABLE = {
     "nvmlDeviceGetCudaComputeCapability": answer((7, 5), (12, 1)),
     "nvmlDeviceGetMemoryInfo": answer(board(16), NVMLError()),
 }
+GPUS = [
+    {"name": "Board A", "memory_bytes": 16, "compute_capability": "7.5"},
+    {"name": "Board B", "memory_bytes": 0, "compute_capability": "12.1"},
+]
 
 
 @pytest.mark.parametrize(
     ("answers", "driver"),
     [
-        (
-            CAPABLE,
-            {
-                "driver": "999.1",
-                "cuda": "13.0",
-                "gpus": [
-                    {"name": "Board A", "memory_bytes": 16, "compute_capability": "7.5"},
-                    {"name": "Board B", "memory_bytes": 0, "compute_capability": "12.1"},
-                ],
-            },
-        ),
+        (CAPABLE, {"driver": "999.1", "cuda": "13.0", "gpus": GPUS}),
         (dict.fromkeys(SILENT, refuse), {"driver": "", "cuda": "", "gpus": []}),
         ({"nvmlInit": refuse}, {"error": "Not Supported"}),
         (None, {"error": "the package nvidia-ml-py is not installed"}),

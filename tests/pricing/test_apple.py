@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from described import Calls, spec, traced, work
+from described import spec, traced, work
 from torch import nn
 
+from placer.calibration.benchmarks.probe import Apply
 from placer.pricing import Residence, device_model, gpu_profile, predict
 from placer.pricing.framework import host_seconds
 from placer.pricing.gpu.apple import missing_op, mps_host
@@ -45,7 +46,7 @@ def test_a_gru_is_issued_op_by_op(length: int, batch: int, hidden: int, publishe
 
 
 def test_an_op_that_mps_lacks_is_named_unless_the_cpu_may_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = trace(make_workload(Calls(torch.linalg.eigvalsh), (8, 8), mode="infer"))
+    step = trace(make_workload(Apply(torch.linalg.eigvalsh), (8, 8), mode="infer"))
     monkeypatch.delenv("PYTORCH_ENABLE_MPS_FALLBACK", raising=False)
     assert missing_op(step) == "aten::_linalg_eigh"
     assert missing_op(trace(make_workload(nn.ReLU(), (8, 8), mode="infer"))) is None

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from described import Calls
 from torch import Tensor, nn
 
+from placer.calibration.benchmarks.probe import Apply
 from placer.pricing import Prediction, gpu_profile, predict
 from placer.pricing.compiled import not_priced
 from placer.profile import Profile, load
@@ -79,8 +79,8 @@ MI210, P100, T4 = "MI210", "Tesla P100-PCIE-16GB", "T4"
     ("model", "options", "device", "gpu", "why"),
     [
         (nn.Linear(8, 8), {"backend": "aot_eager"}, "cpu", "", "aot_eager is not the default one"),
-        (Calls(lambda x: x * 2 if x.sum().item() > 0 else x), {}, "cpu", "", "reads values in Python"),
-        (nn.Sequential(nn.LSTM(8, 8), Calls(lambda outputs: outputs[0].relu())), {}, "cpu", "", "recurrent layers"),
+        (Apply(lambda x: x * 2 if x.sum().item() > 0 else x), {}, "cpu", "", "reads values in Python"),
+        (nn.Sequential(nn.LSTM(8, 8), Apply(lambda outputs: outputs[0].relu())), {}, "cpu", "", "recurrent layers"),
         (nn.Linear(8, 8), {}, "mps", "", "nobody measured the compiler on mps"),
         (nn.Linear(8, 8), {}, "cuda", MI210, "nobody measured"),
         (nn.Linear(8, 8), {}, "cuda", P100, "capability is below 7.0"),

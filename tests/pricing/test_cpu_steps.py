@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from described import Calls
 from torch import Tensor, nn
 
+from placer.calibration.benchmarks.probe import Apply
 from placer.pricing import CostModel, Prediction, Work, cpu_profile, describe_step, predict
 from placer.profile import Cores, find_cpu, load
 from placer.profile.profile import Device, Profile
@@ -32,7 +32,7 @@ CORE = load("intel-xeon-avx512-2-core").fit("cpu", 1)
 
 
 def work(function: Callable[..., Any], *operands: Tensor) -> Work:
-    (only,) = describe_step(trace(make_workload(Calls(function), batch=operands, mode="infer", data="device")))
+    (only,) = describe_step(trace(make_workload(Apply(function), batch=operands, mode="infer", data="device")))
     return only
 
 

@@ -32,12 +32,8 @@ from placer.tracing import Trace, trace
 from placer.workload import make_workload
 
 FACTS = machine.fingerprint()
+INTEL = profiles.load("intel-xeon-avx512-2-core")
 WHY = "this machine is not calibrated; run: placer calibrate"
-
-
-@pytest.fixture(scope="module")
-def intel() -> Profile:
-    return profiles.load("intel-xeon-avx512-2-core")
 
 
 def step(*sizes: int, rows: int) -> Trace:
@@ -64,24 +60,24 @@ def priced(of: Trace, found: Profile, threads: int = 2) -> Prediction:
     return predict(of, found, devices=("cpu",), threads=threads)["cpu"]
 
 
-def test_at_the_same_speeds_prices_are_the_same_and_the_interval_is_wider(intel: Profile) -> None:
-    before, after = (priced(step(64, 64, 8, rows=32), found) for found in (intel, at_speeds(intel)))
+def test_at_the_same_speeds_prices_are_the_same_and_the_interval_is_wider() -> None:
+    before, after = (priced(step(64, 64, 8, rows=32), found) for found in (INTEL, at_speeds(INTEL)))
     assert after.step_seconds == pytest.approx(before.step_seconds)
     assert math.log(after.high / after.low) > 1.2 * math.log(before.high / before.low)
     assert (before.provenance, after.provenance) == ("calibrated", "published")
     assert after.coverage == before.coverage
 
 
-def test_every_part_of_a_step_follows_its_own_speed(intel: Profile) -> None:
+def test_every_part_of_a_step_follows_its_own_speed() -> None:
     small, large = step(16, 16, rows=4), step(2048, 2048, rows=4096)
-    rates = intel.fit("cpu", 2).rates
+    rates = INTEL.fit("cpu", 2).rates
     for changed, follows, stays in (
-        (at_speeds(intel, dispatch_seconds=3 * rates["dispatch_seconds"]), (small, 2.5), large),
-        (at_speeds(intel, flops_per_second=rates["flops/float32"] / 3), (large, 2.0), small),
+        (at_speeds(INTEL, dispatch_seconds=3 * rates["dispatch_seconds"]), (small, 2.5), large),
+        (at_speeds(INTEL, flops_per_second=rates["flops/float32"] / 3), (large, 2.0), small),
     ):
         affected, least = follows
-        assert priced(affected, changed).step_seconds > least * priced(affected, intel).step_seconds
-        assert priced(stays, changed).step_seconds < 1.2 * priced(stays, intel).step_seconds
+        assert priced(affected, changed).step_seconds > least * priced(affected, INTEL).step_seconds
+        assert priced(stays, changed).step_seconds < 1.2 * priced(stays, INTEL).step_seconds
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from described import spec, traced, work
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from placer.nest import tensors
 from placer.pricing import CostModel, on_accelerator, op_label
 from placer.pricing.gpu import rows_of
 from placer.pricing.ops import UPDATE_PREFIX, updates
@@ -83,19 +84,12 @@ class Counted(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         result = func(*args, **(kwargs or {}))
-        read = {t.data_ptr() for t in leaves((args, kwargs)) if t.numel() > 1}
-        written = {t.data_ptr() for t in leaves(result if result is not None else args[0]) if t.numel() > 1}
+        read = {t.data_ptr() for t in tensors((args, kwargs)) if t.numel() > 1}
+        written = {t.data_ptr() for t in tensors(result if result is not None else args[0]) if t.numel() > 1}
         if func._overloadpacket.__name__.startswith("_foreach") and read:
             self.ops += 1
             self.passes += len(read) / self.tensors + len(written) / self.tensors
         return result
-
-
-def leaves(nest: object) -> list[Tensor]:
-    if isinstance(nest, Tensor):
-        return [nest]
-    items = nest.values() if isinstance(nest, dict) else nest if isinstance(nest, (list, tuple)) else ()
-    return [leaf for item in items for leaf in leaves(item)]
 
 
 @pytest.mark.parametrize(

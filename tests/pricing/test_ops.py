@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
-from described import Calls, spec, work
+from described import spec, work
 from priced import device
 from torch import Tensor, nn
 
+from placer.calibration.benchmarks.probe import Apply
 from placer.pricing import FAMILIES, Context, CostModel, describe, describe_step, device_model
 from placer.pricing.effort import Amounts
 from placer.pricing.ops import (
@@ -283,7 +284,7 @@ LARGE: dict[str, LargeOp] = {
 @cache
 def step_of(name: str) -> Trace:
     """A step of a large op."""
-    return trace_here(make_workload(Calls(LARGE[name].call), batch=LARGE[name].example(), mode="infer"))
+    return trace_here(make_workload(Apply(LARGE[name].call), batch=LARGE[name].example(), mode="infer"))
 
 
 def compulsory_bytes(name: str) -> float:

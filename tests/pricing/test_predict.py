@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from described import Calls, spec
+from described import spec
 from torch import nn
 
 from placer import machine
 from placer import profile as profiles
+from placer.calibration.benchmarks.probe import Apply
 from placer.errors import ProfileError
 from placer.pricing import (
     Residence,
@@ -59,7 +60,7 @@ OUT = {"copy/d2h/pageable/bytes_per_second": 1e13}
         ("cuda", nn.Linear(4, 4096), (8192, 4), "infer", {}, "transfer"),  # 134 MB at 5 GB/s
         ("cuda", nn.Linear(4096, 4096), (4096, 4096), "infer", OUT, "arithmetic"),
         ("cuda", nn.ReLU(), (65536, 4096), "infer", OUT, "memory"),
-        ("cuda", Calls(lambda x: x * float(x.sum())), (8, 8), "infer", {"sync_seconds": 1.0}, "waits"),
+        ("cuda", Apply(lambda x: x * float(x.sum())), (8, 8), "infer", {"sync_seconds": 1.0}, "waits"),
         # A late host bounds the step however busy the device, also where the kernels are bound by memory.
         ("cuda", nn.Linear(8, 8), (4, 8), "train", {"dispatch_seconds": 8e-6}, "launches"),
         ("cpu", nn.Linear(2, 2), (1, 2), "train", {}, "launches"),
@@ -168,7 +169,7 @@ def test_a_device_is_priced_by_the_trace_of_its_kind(handmade_profile: Profile) 
         with torch.autocast("cuda", dtype=torch.bfloat16):
             return x @ x
 
-    step = trace(make_workload(Calls(region), (64, 64), mode="infer"))
+    step = trace(make_workload(Apply(region), (64, 64), mode="infer"))
     found = predict(step, handmade_profile, devices=("cpu", "cuda"))
     assert found["cuda"].priced.trace is step.on("cuda")
     dtypes = {name: {w.dtype for w in p.priced.works if w.family == "matmul"} for name, p in found.items()}

@@ -27,15 +27,10 @@ from placer.pricing.speeds import (
     small_step_seconds,
     speeds_path,
 )
-from placer.profile.profile import Profile
 
 FACTS = machine.fingerprint()
+INTEL = profile.load("intel-xeon-avx512-2-core")
 QUIET = CpuSpeeds(1e-6, 2e11, 3e10, 1e11, 2e10, region_seconds=2e-6)
-
-
-@pytest.fixture(scope="module")
-def intel() -> Profile:
-    return profile.load("intel-xeon-avx512-2-core")
 
 
 REAL_READ_APART = speeds.read_apart
@@ -69,21 +64,19 @@ def loaded(doubt: float) -> CpuSpeeds:
 # --- what is remembered -----------------------------------------------------------------------------------------------
 
 
-def test_a_quiet_reading_is_taken_once_for_each_number_of_threads(intel: Profile, reads: Readings) -> None:
+def test_a_quiet_reading_is_taken_once_for_each_number_of_threads(reads: Readings) -> None:
     taken = reads(QUIET)
-    assert [cpu_speeds(FACTS, intel, threads) for threads in (2, 2, 1, 2, 1)] == [QUIET] * 5
+    assert [cpu_speeds(FACTS, INTEL, threads) for threads in (2, 2, 1, 2, 1)] == [QUIET] * 5
     assert taken == [2, 1]
-    cpu_speeds({**FACTS, "cpu": "another"}, intel, 2)
+    cpu_speeds({**FACTS, "cpu": "another"}, INTEL, 2)
     assert len(taken) == 3
 
 
-def test_a_reading_beside_other_programs_is_marked_used_and_taken_again_until_one_was_quiet(
-    intel: Profile, reads: Readings
-) -> None:
+def test_a_reading_beside_other_programs_is_marked_used_and_taken_again_until_one_was_quiet(reads: Readings) -> None:
     taken = reads(loaded(0.4), loaded(0.5), loaded(0.2), QUIET)
     found = []
     for _ in range(6):
-        found.append(cpu_speeds(FACTS, intel, 2))
+        found.append(cpu_speeds(FACTS, INTEL, 2))
         (kept,) = json.loads(speeds_path().read_text())["threads"].values()
         assert (kept["doubt"], kept["note"]) == (found[-1].doubt, found[-1].note)
     assert [speeds.doubt for speeds in found] == [0.4, 0.4, 0.2, 0.0, 0.0, 0.0]
@@ -91,23 +84,23 @@ def test_a_reading_beside_other_programs_is_marked_used_and_taken_again_until_on
 
 
 @pytest.mark.parametrize("damage", ["", "[]", '{"threads": 3}', "\x00", "\udcff", -1.0, 0.0, "fast", None, {}])
-def test_speeds_that_cannot_be_read_are_measured_again(damage: Any, intel: Profile, reads: Readings) -> None:
+def test_speeds_that_cannot_be_read_are_measured_again(damage: Any, reads: Readings) -> None:
     taken = reads(QUIET)
-    cpu_speeds(FACTS, intel, 2)
+    cpu_speeds(FACTS, INTEL, 2)
     text = speeds_path().read_text()
     wrong = json.loads(text)
     wrong["threads"]["2"]["flops_per_second"] = damage
     whole = isinstance(damage, str) and damage != "fast"
     speeds_path().write_bytes((damage if whole else json.dumps(wrong)).encode(errors="surrogateescape"))
-    cpu_speeds(FACTS, intel, 2)
+    cpu_speeds(FACTS, INTEL, 2)
     assert len(taken) == 2
     assert speeds_path().read_text() == text
 
 
-def test_a_speed_that_cannot_be_read_is_the_nearest_machines_or_the_last_one(intel: Profile, reads: Readings) -> None:
+def test_a_speed_that_cannot_be_read_is_the_nearest_machines_or_the_last_one(reads: Readings) -> None:
     reads(NotRead("no memory is left"), loaded(0.4), NotRead("no memory is left"))
-    first, *others = [cpu_speeds(FACTS, intel, 2) for _ in range(3)]
-    assert replace(first, doubt=0.0, note="") == as_nearest(intel, 2)
+    first, *others = [cpu_speeds(FACTS, INTEL, 2) for _ in range(3)]
+    assert replace(first, doubt=0.0, note="") == as_nearest(INTEL, 2)
     assert "no memory is left" in first.note
     assert others == [loaded(0.4), loaded(0.4)]
 
@@ -277,12 +270,10 @@ RATES = ("flops_per_second", "bytes_per_second", "core_flops_per_second", "core_
 
 @pytest.mark.parametrize("threads", [1, 2, 16])
 @pytest.mark.parametrize("slower", [0.2, 0.8, 1.25, 5.0])
-def test_beside_others_speeds_are_the_usual_ones_as_far_as_the_reading_allows(
-    slower: float, threads: int, intel: Profile
-) -> None:
+def test_beside_others_speeds_are_the_usual_ones_as_far_as_the_reading_allows(slower: float, threads: int) -> None:
     """Half of the time was others': this CPU is as fast as was read, or up to twice as fast."""
-    usual = as_nearest(intel, threads)
-    step = small_step_seconds(intel, threads if threads < 16 else 1)
+    usual = as_nearest(INTEL, threads)
+    step = small_step_seconds(INTEL, threads if threads < 16 else 1)
     shorter = {name: getattr(usual, name) / slower for name in RATES}
     reading = MeasuredSpeeds(
         threads,
@@ -291,7 +282,7 @@ def test_beside_others_speeds_are_the_usual_ones_as_far_as_the_reading_allows(
         others_share=0.5,
         **shorter,
     )
-    found = beside(intel, reading, threads)
+    found = beside(INTEL, reading, threads)
     allowed = min(max(1.0, slower / 2), slower)
     for name in ("dispatch_seconds", "region_seconds"):
         assert getattr(found, name) == pytest.approx(allowed * getattr(usual, name)), name

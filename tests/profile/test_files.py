@@ -141,11 +141,12 @@ def test_a_profile_that_may_not_be_read_is_an_answer_and_one_warning(
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize("make", ["mkfifo", "mkdir"])
 @pytest.mark.parametrize("name", ["history.jsonl", "speeds", "profiles"])
-def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(name: str, placer_home: Path) -> None:
+def test_a_pipe_or_a_folder_in_the_place_of_a_file_is_not_waited_for(name: str, make: str, placer_home: Path) -> None:
     path = placer_home / name if name == "history.jsonl" else placer_home / name / f"{machine_id()}.json"
     path.parent.mkdir(exist_ok=True)
-    os.mkfifo(path)
+    getattr(os, make)(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", placer.PlacerWarning)
         assert placer.choose(nn.Linear(4, 2), (8, 4), devices=["cpu"]).predictions

@@ -138,14 +138,6 @@ def test_what_is_not_there_says_what_to_run(tmp_path: Path) -> None:
         profiles.load(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "name", ["..", "a..b", "", ".hidden", "a\\b:c", "a\0b", "x" * 81, "naïve", "-option", "a b", "a\n"]
-)
-def test_a_name_is_not_a_path(name: str) -> None:
-    with pytest.raises(ValueError, match="not a profile name"):
-        profiles.named_path(name)
-
-
 # --- damage ---------------------------------------------------------------------------------------
 
 

@@ -133,6 +133,11 @@ print("added")
 }
 
 
+#: What a script of each does, by title.
+PROGRAMS = {"recorders": RECORDERS, "compilers": COMPILERS}
+PROGRAMS |= {package: {package: source} for package, source in OTHERS.items()}
+
+
 def both(python: Run, tmp_path: Path, source: str) -> tuple[str, str, str]:
     """What a script prints without and with placer, and placer's report. It ends well, or the same way."""
     script = tmp_path / "script.py"
@@ -144,34 +149,19 @@ def both(python: Run, tmp_path: Path, source: str) -> tuple[str, str, str]:
     return plain.stdout, watched.stdout, watched.stderr
 
 
-def parts(printed: str) -> dict[str, str]:
-    """What was printed, by the title above it."""
-    texts = re.split(r"^--- (.+)$", printed, flags=re.MULTILINE)
-    return dict(zip(texts[1::2], texts[2::2], strict=True))
-
-
-def check_all(python: Run, tmp_path: Path, sources: dict[str, str]) -> str:
-    script = "".join(f"print('--- {title}')\n{source}\n" for title, source in sources.items())
-    plain, watched, report = both(python, tmp_path, script)
-    assert list(parts(plain)) == list(sources)
-    assert parts(watched) == parts(plain)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_who_records_compiles_or_exports_a_model_finds_what_it_is(name: str, python: Run, tmp_path: Path) -> None:
+    if name in OTHERS:
+        pytest.importorskip(name)
+    sources = PROGRAMS[name]
+    plain, watched, report = both(python, tmp_path, "".join(f"print('--- {t}')\n{s}\n" for t, s in sources.items()))
+    assert re.findall(r"^--- (.+)$", plain, re.MULTILINE) == list(sources)
+    assert watched == plain
     assert "watching ended" not in report
-    return report
-
-
-def test_who_records_a_model_finds_what_it_is(python: Run, tmp_path: Path) -> None:
-    assert "Sequential" in check_all(python, tmp_path, RECORDERS)
-
-
-def test_what_is_compiled_is_compiled_as_without(python: Run, tmp_path: Path) -> None:
-    report = check_all(python, tmp_path, COMPILERS)
-    assert re.search(r"^ *Sequential \(one of \d\) +300 ", report, re.MULTILINE), report
-
-
-@pytest.mark.parametrize("package", OTHERS)
-def test_exports_of_other_packages_are_the_same(python: Run, tmp_path: Path, package: str) -> None:
-    pytest.importorskip(package)
-    check_all(python, tmp_path, {package: OTHERS[package]})
+    if name == "recorders":
+        assert "Sequential" in report
+    elif name == "compilers":
+        assert re.search(r"^ *Sequential \(one of \d\) +300 ", report, re.MULTILINE), report
 
 
 HOLDS_MUCH = """
