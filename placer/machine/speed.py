@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -70,14 +71,14 @@ def measure_speeds() -> MeasuredSpeeds:
         torch.add(large[:numbers], large[:numbers], out=copied[:numbers])
 
     def rates() -> tuple[float, float]:
-        multiplying = _usual(lambda: torch.mm(matrix, matrix, out=product))
-        return 2.0 * _ROWS**3 / multiplying, 2.0 * large.nbytes / _usual(lambda: copied.copy_(large))
+        multiplying = _usual(partial(torch.mm, matrix, matrix, out=product))
+        return 2.0 * _ROWS**3 / multiplying, 2.0 * large.nbytes / _usual(partial(copied.copy_, large))
 
     began = moment()
     small_step_seconds = _usual(small_step)
     with torch.inference_mode():
         flops, moved = rates()
-        on_two = min(_times(lambda: added(2 * _GRAIN)))
+        on_two = min(_times(partial(added, 2 * _GRAIN)))
     try:
         torch.set_num_threads(1)
         alone_since = moment() if threads > 1 else began
@@ -85,7 +86,7 @@ def measure_speeds() -> MeasuredSpeeds:
             small_step_seconds = min(small_step_seconds, _WAITING * _usual(small_step))
         with torch.inference_mode():
             core_flops, core_moved = rates() if threads > 1 else (flops, moved)
-            on_one = min(_times(lambda: added(_GRAIN)))
+            on_one = min(_times(partial(added, _GRAIN)))
         ended = moment()
     finally:
         torch.set_num_threads(threads)
