@@ -44,7 +44,7 @@ def _seen(value: Any) -> dict[str, Any]:
             "versions": {k: v._version for k, v in tensors.items()},
             "identity": {k: (id(v), v.data_ptr(), v.stride()) for k, v in tensors.items()},
             "wanted": {k: v.requires_grad for k, v in tensors.items()},
-            "flags": {k: m.training for k, m in value.named_modules()},
+            "flags": {k: getattr(m, "training", None) for k, m in value.named_modules()},
             "classes": {k: type(m) for k, m in value.named_modules()},
             "hooks": {k: (list(m._forward_hooks), list(m._forward_pre_hooks)) for k, m in value.named_modules()},
             "tensor hooks": {k: (v._backward_hooks, v._post_accumulate_grad_hooks) for k, v in tensors.items()},

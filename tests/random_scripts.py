@@ -78,13 +78,13 @@ class Script:
 
     def results(self) -> list[Tensor]:
         """What two steps on the CPU come to: the losses, then all parameters and buffers."""
-        _seed(1)
+        seed_all(1)
         losses = [self.step(self.batch, self.target).detach().clone() for _ in range(2)]
         tensors = [t for module in self.modules for t in (*module.parameters(), *module.buffers())]
         return [*losses, *(t.detach().clone() for t in tensors)]
 
 
-def _seed(seed: int) -> None:
+def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     python_random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
@@ -310,7 +310,7 @@ SURROUNDINGS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = 
 def random_script(seed: int) -> Script:
     """The script of a seed: the same each time, in all its numbers."""
     random = Random(seed)
-    _seed(seed)
+    seed_all(seed)
     records: list[Any] = []
     name = random.choice(OPTIMIZERS)
     of_words = name == "SparseAdam" or random.random() < 0.1

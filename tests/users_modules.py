@@ -374,7 +374,7 @@ class InPlace(Around):
         y = super().forward(x * 1.0)
         z = y * 1.0
         z[..., 0] = 0
-        return nn.functional.leaky_relu(z, inplace=True).add_(2)
+        return nn.functional.leaky_relu(z.add_(2), inplace=True)
 
 
 class Pruned(Around):
@@ -405,10 +405,42 @@ class Frozen(Around):
         self.inner.eval()
 
 
+class RefusesMeta(Around):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.device.type == "meta":
+            raise NotImplementedError("no meta tensors")
+        return super().forward(x)
+
+
+class RefusesCopies(Around):
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise KeyError("there is only one of me")
+
+
+class _Square(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor) -> Tensor:
+        context.save_for_backward(x)
+        return torch.from_numpy(x.detach().numpy() ** 2)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0] * 2 * context.saved_tensors[0]
+
+
+class LeavesTorch(Around):
+    """Computes in numpy, in an autograd function of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = _Square.apply(super().forward(x))
+        return found
+
+
 AROUND = (
     Counted, Cached, Closure, Noisy, Suspended, Threaded, Locked, Checkpointed, CheckpointedAgain, Autocast, Centred,
     Branching, Dropping, OwnGradient, Forwarding, Hooked, Frozen, Logging, Growing, Remembered, OnArrays, Sharing,
-    Toggling, Patched, Referring, Caught, Functional, InPlace, Pruned, Averaged,
+    Toggling, Patched, Referring, Caught, Functional, InPlace, Pruned, Averaged, RefusesMeta, RefusesCopies,
+    LeavesTorch,
 )  # fmt: skip
 
 
