@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -157,36 +157,26 @@ def test_the_page_escapes_every_name_and_loads_nothing(hostile: Explanation) -> 
     assert not any(part in html for part in ("http://", "https://", "@import", "url("))
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Page]:
+@pytest.mark.skipif(chromium.PROGRAM is None, reason="there is no chromium")
+def test_the_page_opens(handmade_profile: Profile, tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
-    if chromium.PROGRAM is None:
-        pytest.skip("there is no chromium")
-    with chromium.browser(tmp_path_factory.mktemp("chromium")) as opened:
-        yield opened
-
-
-def test_the_page_opens(browser: chromium.Page, handmade_profile: Profile, tmp_path: Path) -> None:
     block = nn.Sequential(nn.Linear(64, 64), nn.ReLU())
     net = nn.Sequential(*[nn.Sequential(block, nn.LayerNorm(64)) for _ in range(8)])
     candidates = gather(handmade_profile, None, here=False)
     rows = {size: answer(Question(make_workload(net, (size, 64)), candidates)) for size in (8, 512)}
-    file = tmp_path / "report.html"
-    file.write_text(Explanation.of(rows[8]).to_html(Sweep("batch", rows)), encoding="utf-8")
-    browser.open(file)
-    title = browser.evaluate("document.getElementById('verdict').textContent")
-    assert title.startswith(f"{rows[8].decide().device}: ")
-    assert "why" in browser.evaluate("document.querySelector('dl').textContent")
-    assert browser.evaluate("document.querySelectorAll('.plot svg').length") == 3
-    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-    style = "getComputedStyle(document.body)"
-    light = browser.evaluate(f"[{style}.backgroundColor, {style}.color]")
-    browser.open(file, dark=True)
-    assert len({*light, *browser.evaluate(f"[{style}.backgroundColor, {style}.color]")}) == 4
-
+    page = Explanation.of(rows[8]).to_html(Sweep("batch", rows))
+    shown = """[
+        document.getElementById('verdict').textContent, document.querySelector('dl').textContent,
+        document.querySelectorAll('.plot svg').length, document.documentElement.scrollWidth <= innerWidth,
+        getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color,
+        document.querySelector('.plot svg').getBoundingClientRect().width
+    ]"""
+    verdict, facts, plots, fits, *light, _ = chromium.evaluated(page, shown, tmp_path)
+    assert verdict.startswith(f"{rows[8].decide().device}: ")
+    assert "why" in facts
+    assert (plots, fits) == (3, True)
     # A narrow window needs no sideways scrolling; plots stay large enough to be read, and scroll in themselves.
-    browser.open(file, width=420)
-    assert browser.evaluate("document.documentElement.scrollWidth") <= 420
-    assert browser.evaluate("document.querySelector('.plot svg').getBoundingClientRect().width") > 500
-    assert browser.problems == []
+    *_, fits, background, text, width = chromium.evaluated(page, shown, tmp_path, width=420, dark=True)
+    assert fits
+    assert width > 500
+    assert len({*light, background, text}) == 4
