@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import placer
-from placer import machine, profile
+from placer import errors, machine, profile
 from placer.decision import history, pipeline
 from placer.errors import PlacerError, PlacerWarning, ProfileError, TraceError
 from placer.pricing.prediction import Prediction
@@ -46,7 +46,55 @@ def names(function: Callable[..., Any]) -> list[str]:
     ]
 
 
-# Signatures are locked: others build on them.
+# Names and signatures are locked: others build on them.
+
+
+def test_public_names_are_locked() -> None:
+    assert sorted(placer.__all__) == [
+        "CalibrationError",
+        "Decision",
+        "Explanation",
+        "Fleet",
+        "Job",
+        "JobPlacement",
+        "Loading",
+        "Machine",
+        "Options",
+        "Part",
+        "Placement",
+        "PlacerError",
+        "PlacerWarning",
+        "Prediction",
+        "Profile",
+        "ProfileDamaged",
+        "ProfileError",
+        "ProfileMissing",
+        "ProfileStale",
+        "ProfileTooNew",
+        "ProfileTooOld",
+        "TargetError",
+        "TimerError",
+        "TraceError",
+        "UnknownCPU",
+        "UnknownGPU",
+        "Workload",
+        "__version__",
+        "calibrate",
+        "choose",
+        "explain",
+        "fleet",
+        "load_profile",
+    ]
+
+
+def test_every_error_is_public() -> None:
+    defined = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    assert defined <= set(placer.__all__)
+
+
+def test_other_names_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'colour'"):
+        _ = placer.colour  # type: ignore[attr-defined]
 
 
 def test_signatures_are_those_of_the_contract() -> None:
@@ -195,8 +243,11 @@ def test_what_cannot_be_predicted_falls_back(
     elif case == "device":
         profile.save(dataclasses.replace(calibrated, fits=calibrated.fits[1:]))
     with pytest.warns(PlacerWarning, match=said) as caught:
-        assert placer.choose(net, (32, 84), devices=["cpu"]).confidence is None
+        placement = placer.choose(net, (32, 84), devices=["cpu"])
+    assert placement.confidence is None
     assert [w.filename for w in caught] == [__file__]
+    with pytest.raises(PlacerError, match="no prediction to explain: cpu"):
+        placement.explain()
     monkeypatch.setenv("PLACER_STRICT", "1")
     for function in (placer.choose, placer.explain):
         with pytest.raises(error, match=said.partition(";")[0]):

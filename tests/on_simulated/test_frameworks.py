@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from on_simulated.two_devices import large
 from simulated.device import SimulatedDevice
-from torch import nn
 
 from placer import profile
 
@@ -24,28 +24,12 @@ def _known(with_cpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     profile.save(with_cpu)
 
 
-class Wide(nn.Sequential):
-    def __init__(self, units: int = 1024) -> None:
-        super().__init__(nn.Linear(64, units), nn.ReLU(), nn.Linear(units, units), nn.ReLU(), nn.Linear(units, 2))
-
-
-def rows(number: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.randn(number, 64), torch.randn(number, 2)
-
-
-@pytest.fixture
-def skorch() -> Any:
-    library = pytest.importorskip("skorch", reason="skorch is not installed")
-    torch.manual_seed(0)
-    return library
-
-
 def fitted(skorch: Any, **options: Any) -> tuple[Any, Any]:
     from placer.integrations.skorch import ChooseOnFit
 
-    x, y = (tensor.numpy() for tensor in rows(1024))
+    x, y = torch.randn(1024, 256).numpy(), torch.randn(1024, 10).numpy()
     net = skorch.NeuralNetRegressor(
-        Wide,
+        large,
         max_epochs=1,
         batch_size=1024,
         train_split=None,
@@ -58,7 +42,8 @@ def fitted(skorch: Any, **options: Any) -> tuple[Any, Any]:
     return net, dict(net.callbacks_)["placer"].placement_
 
 
-def test_a_net_of_skorch_is_moved_unless_its_device_was_chosen(device: SimulatedDevice, skorch: Any) -> None:
+def test_a_net_of_skorch_is_moved_unless_its_device_was_chosen(device: SimulatedDevice) -> None:
+    skorch = pytest.importorskip("skorch", reason="skorch is not installed")
     net, placement = fitted(skorch)
     assert (placement.decision.device, net.device) == ("sim", "sim:0")
     assert next(net.module_.parameters()).device.type == "sim"

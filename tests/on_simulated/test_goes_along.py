@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
-from on_simulated.two_devices import faster_on
+from on_simulated.two_devices import Assemble, faster_on
 from simulated.device import SimulatedDevice
 from simulated.spec import SPEC
 from torch import nn
@@ -17,8 +16,6 @@ import placer
 from placer import PlacerWarning, machine
 from placer.decision import ranks
 from placer.placement import moving
-
-Assemble = Callable[..., Sequence[SimulatedDevice]]
 
 
 def chosen(model: nn.Module, fast: str = "sim", **options: Any) -> placer.Placement:

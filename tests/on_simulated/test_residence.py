@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from simulated.device import DEVICE, SimulatedDevice
+from on_simulated.two_devices import Assemble
+from simulated.device import DEVICE
 from simulated.spec import SPEC
 from torch import nn
 
@@ -18,7 +18,6 @@ import placer
 from placer import machine
 from placer.decision import measured as racing
 
-Assemble = Callable[..., Sequence[SimulatedDevice]]
 #: Bytes of one float32 weight of ``wide``.
 WEIGHT = 4 * 2000**2
 

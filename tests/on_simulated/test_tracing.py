@@ -8,7 +8,7 @@ import torch
 from simulated.device import SimulatedDevice
 from torch import nn
 
-from placer.tracing import Trace, child, trace
+from placer.tracing import child, trace
 from placer.workload import make_workload
 
 
@@ -53,17 +53,6 @@ def test_a_region_of_autocast_gives_what_the_device_gives(device: SimulatedDevic
     assert traced.on("sim").outputs[0].dtype == str(ran.dtype).removeprefix("torch.") == "bfloat16"
     again = trace(make_workload(model, batch=x.to("sim"), mode="infer"))
     assert again.on("sim").calls == traced.on("sim").calls
-
-
-def test_a_step_function_whose_module_is_on_the_accelerator_is_traced(device: SimulatedDevice) -> None:
-    model = nn.Linear(4, 4)
-
-    def asked() -> Trace:
-        return trace(make_workload(lambda x: model(x), (3, 4), modules=model, mode="infer"))
-
-    here = asked()
-    model.to("sim")
-    assert asked().calls == here.calls
 
 
 def test_after_a_backward_pass_steps_are_traced_in_a_child_still(device: SimulatedDevice) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
+from simulated.device import SimulatedDevice
 from torch import nn
 
 from placer import machine
 from placer.profile.profile import SCHEMA, Device, Profile
+
+#: Makes the devices of the process, one of each ``Spec`` it is called with.
+Assemble = Callable[..., Sequence[SimulatedDevice]]
 
 
 def faster_on(fast: str) -> Profile:

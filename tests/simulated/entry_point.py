@@ -19,7 +19,7 @@ FLAG = "PLACER_TESTS_SIMULATED"
 def specs() -> list[Spec]:
     """The devices that the environment asks for."""
     options = os.environ.get(FLAG, "1")
-    return [SPEC] if options == "1" else [Spec.of(each) for each in json.loads(options)]
+    return [SPEC] if options == "1" else [Spec(**device) for device in json.loads(options)]
 
 
 def environment(folder: Path, *devices: Mapping[str, Any]) -> dict[str, str]:

@@ -6,9 +6,10 @@ call of a runtime library in its place, and the kernel beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -99,49 +100,24 @@ def events_of(recorded: Sequence[Any]) -> list[Any]:
     return found
 
 
-@dataclass(frozen=True)
 class _Seen:
-    """What one of the recorder's events answers; its number is that of the call in the runtime library."""
+    """One of the recorder's events: a call in the runtime library, or a kernel. All that it says it is asked for."""
 
-    called: str
-    begin: int
-    finish: int
-    thread: int
-    number: int
-    place: Any
+    def __init__(self, name: str, start_ns: int, end_ns: int, thread: int, number: int, device: DeviceType) -> None:
+        self._answers = {
+            "name": name,
+            "start_ns": start_ns,
+            "end_ns": end_ns,
+            "duration_ns": end_ns - start_ns,
+            "sequence_nr": -1,
+            "start_thread_id": thread,
+            "correlation_id": number,
+            "linked_correlation_id": 0,
+            "device_type": device,
+            "device_resource_id": 7,
+            "is_user_annotation": False,
+            "activity_type": "cuda_runtime" if name == CALL else "kernel",
+        }
 
-    def name(self) -> str:
-        return self.called
-
-    def start_ns(self) -> int:
-        return self.begin
-
-    def end_ns(self) -> int:
-        return self.finish
-
-    def duration_ns(self) -> int:
-        return self.finish - self.begin
-
-    def sequence_nr(self) -> int:
-        return -1
-
-    def start_thread_id(self) -> int:
-        return self.thread
-
-    def correlation_id(self) -> int:
-        return self.number
-
-    def linked_correlation_id(self) -> int:
-        return 0
-
-    def device_type(self) -> Any:
-        return self.place
-
-    def device_resource_id(self) -> int:
-        return 7
-
-    def is_user_annotation(self) -> bool:
-        return False
-
-    def activity_type(self) -> str:
-        return "cuda_runtime" if self.called == CALL else "kernel"
+    def __getattr__(self, name: str) -> Callable[[], Any]:
+        return partial(self._answers.__getitem__, name)

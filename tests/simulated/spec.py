@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -27,9 +26,8 @@ class Spec:
     Of the rates, 0 for TF32 and bfloat16 means float32's, and 0 for float16 that its products are refused. TF32 is
     used where torch's switches allow it.
 
-    With ``cache`` the allocator keeps what is freed until it is emptied. ``no_kernel`` is the error of a device that is
-    listed and answers, and can run nothing. With ``profiled`` the recorder sees kernels; with ``loses_kernels``, too,
-    session k loses its first k.
+    With ``cache`` the allocator keeps what is freed until it is emptied. With ``profiled`` the recorder sees kernels;
+    with ``loses_kernels``, too, session k loses its first k.
     """
 
     name: str = "sim"
@@ -49,7 +47,6 @@ class Spec:
     queue_depth: int = 1000
     memory: int = 256 << 20
     cache: bool = False
-    no_kernel: str = ""
     kernels: Mapping[str, int] = field(default_factory=dict)
     profiled: bool = False
     loses_kernels: bool = False
@@ -61,14 +58,6 @@ class Spec:
             ("d2h", "pinned"): Copy(15e-6, 8e9),
         }
     )
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Spec:
-        """A spec with some options, as they stand in the environment; raises ValueError for an unknown one."""
-        unknown = set(options) - {f.name for f in fields(cls)}
-        if unknown:
-            raise ValueError(f"no option of the simulated device: {', '.join(sorted(unknown))}")
-        return cls(**options)
 
 
 SPEC = Spec()

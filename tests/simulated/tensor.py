@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._mode_utils import no_dispatch
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from simulated import copies
-from simulated.costs import kernel_seconds, tensors_in
+from simulated.costs import PRODUCTS, kernel_seconds
 from simulated.device import SimulatedDevice, device_of
-from simulated.fused_cells import FUSED_CELLS
 from simulated.memory import Allocation
-from simulated.rates import PRODUCTS, rate
 
 aten = torch.ops.aten
 #: Ops whose result's shape, or whose result on the host, is only known once the device has run.
@@ -115,7 +113,7 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return copies.copy_out(args[0], kwargs)
     if torch.Tag.inplace_view in func.tags:
         return _reshape_in_place(func, args, kwargs)
-    operands = tensors_in((args, tuple(kwargs.values())))
+    operands = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     mine = [operand for operand in operands if isinstance(operand, SimTensor)]
     owner = mine[0].owner
     if "device" in kwargs:
@@ -127,45 +125,39 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         _check_devices(name, operands, owner)
     if name in WAITING:
         owner.synchronize()
-    plain = _mapped(_numbers, args)
-    plain_kwargs = {key: _mapped(_numbers, value) for key, value in kwargs.items()}
+    plain, plain_kwargs = _plain(args), _plain(kwargs)
     out = _computed(func, name, plain, plain_kwargs, owner)
     _pay(func, plain, plain_kwargs, operands, out, owner)
-    return _mapped(lambda leaf: _wrapped(leaf, mine, owner) if isinstance(leaf, Tensor) else leaf, out)
+    return tree_map_only(Tensor, lambda leaf: _wrapped(leaf, mine, owner), out)
 
 
 def _computed(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], owner: SimulatedDevice) -> Any:
     dtype = args[0].dtype if args and isinstance(args[0], Tensor) else None
-    if name in FUSED_CELLS:
-        return FUSED_CELLS[name](*args, **kwargs)
     if name not in PRODUCTS or dtype not in (torch.float16, torch.bfloat16):
         return func(*args, **kwargs)
     if dtype == torch.float16 and not owner.spec.flops_float16:  # a device lacks a dtype here and there
         raise NotImplementedError(f"\"{name}\" not implemented for 'Half' on sim")
     # In float32, as many CPUs take a hundred times longer for narrow products.
-    wide = func(*(arg.float() if isinstance(arg, Tensor) else arg for arg in args), **kwargs)
-    return _mapped(lambda leaf: leaf.to(dtype) if isinstance(leaf, Tensor) else leaf, wide)
+    wide = func(*tree_map_only(Tensor, Tensor.float, args), **kwargs)
+    return tree_map_only(Tensor, lambda leaf: leaf.to(dtype), wide)
 
 
 def _pay(func: Any, args: Any, kwargs: Any, operands: list[Tensor], out: Any, owner: SimulatedDevice) -> None:
     """The host's time for every op, the device's for those that compute something."""
-    inputs = [_numbers(t) for t in operands]
     spec = owner.spec
     if out is None and func._schema.is_mutable:  # a foreach op writes into its first operand and returns nothing
         out = args[0]
-    if func.is_view or func is aten.detach.default or func is aten._unsafe_view.default or not tensors_in(out):
+    computes = any(isinstance(leaf, Tensor) for leaf in tree_leaves(out))
+    if func.is_view or func in (aten.detach.default, aten._unsafe_view.default) or not computes:
         owner.touch()
         owner.clock.spend(spec.view)
         return
-    seconds = kernel_seconds(
-        func, args, kwargs, inputs, out, flops=partial(rate, spec), bytes_per_second=spec.bytes_per_second
-    )
-    owner.launch(seconds, func._overloadpacket.__name__)
+    owner.launch(kernel_seconds(spec, func, args, kwargs, _plain(operands), out), func._overloadpacket.__name__)
 
 
 def _reshape_in_place(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``transpose_`` and its like: on the content, and on the tensor that stands for it."""
-    func(*_mapped(_numbers, args), **kwargs)
+    func(*_plain(args), **kwargs)
     with no_dispatch():
         func(*args, **kwargs)
     owner = args[0].owner
@@ -191,15 +183,9 @@ def _wrapped(result: Tensor, operands: list[SimTensor], owner: SimulatedDevice) 
     return fresh(result, owner)
 
 
-def _mapped(function: Any, nest: Any) -> Any:
-    """``function`` of every leaf of an op's operands or results."""
-    if isinstance(nest, (list, tuple)):
-        return type(nest)(_mapped(function, item) for item in nest)
-    return function(nest)
-
-
-def _numbers(leaf: Any) -> Any:
-    return leaf.numbers if isinstance(leaf, SimTensor) else leaf
+def _plain(nest: Any) -> Any:
+    """An op's operands, their contents in the place of the tensors of these devices."""
+    return tree_map_only(SimTensor, lambda tensor: tensor.numbers, nest)
 
 
 def _check_devices(name: str, operands: list[Tensor], owner: SimulatedDevice) -> None:
