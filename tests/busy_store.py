@@ -1,26 +1,34 @@
-"""For some seconds, or longer on a slow machine, saves and reads one profile together with other processes like this.
-
-Arguments of the program: the profile, files with the contents it may have, seconds. Prints counts of both.
-"""
+"""Processes that save and read one profile together."""
 
 from __future__ import annotations
 
+import multiprocessing
 import random
-import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from placer import profile as profiles
 from placer.decision import history
+from placer.profile.profile import Profile
 
 #: Reads of a process at least: with a save before about every third of them, no process is left without one.
 LEAST = 50
 
 
-def keep_busy(path: Path, sources: Sequence[str], seconds: float) -> tuple[int, int]:
-    """Returns the numbers of writes and reads."""
-    known = [profiles.load(source) for source in sources]
+def together(profile: Profile, folder: Path, processes: int, seconds: float) -> list[tuple[int, int]]:
+    """The numbers of writes and reads of each process, for some seconds, or longer on a slow machine."""
+    known = [replace(profile, created=f"2026-01-{day:02d}") for day in range(1, 9)]
+    target = profiles.save(known[0], folder / "p.json")
+    # Not a Pool, which ends its processes by SIGTERM: what they inherit from this one may keep them from ending.
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), random.seed) as pool:
+        running = [pool.submit(keep_busy, target, known, seconds) for _ in range(processes)]
+    return [process.result() for process in running]
+
+
+def keep_busy(path: Path, known: Sequence[Profile], seconds: float) -> tuple[int, int]:
     allowed = {profile.created: profile for profile in known}
     end = time.monotonic() + seconds
     writes = reads = 0
@@ -35,12 +43,3 @@ def keep_busy(path: Path, sources: Sequence[str], seconds: float) -> tuple[int, 
         assert all("number" in entry and "time" in entry for entry in history.last(5))
         reads += 1
     return writes, reads
-
-
-def main(target: str, *rest: str) -> None:
-    *sources, seconds = rest
-    print(*keep_busy(Path(target), sources, float(seconds)))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, note, seed, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from placer.errors import ProfileError
@@ -22,6 +22,7 @@ _ODD: list[Any] = [
 _TOKENS = [
     b"[", b"]", b"{", b"}", b'"', b"\\", b",", b":", b"NaN", b"Infinity", b"1e999", b"\xff", b"\x00", b"-", b"9" * 400,
 ]  # fmt: skip
+_LEFT_OUT, _TWICE = object(), object()
 #: Inputs per run of hypothesis, which remembers all that it tried: a million at once would be a measure of its memory.
 _PER_RUN = 5000
 
@@ -49,10 +50,8 @@ def fuzz(content: bytes, inputs: int, outcome: Outcome, *, first_seed: int = 0) 
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, Phase.shrink],
     )
-    @given(random=st.randoms(use_true_random=False))
-    def once(random: Random) -> None:
-        data = _damaged(content, random)
-        note(repr(data))
+    @given(data=changed_bytes(content) | changed_document(content))
+    def once(data: bytes) -> None:
         start = time.process_time()
         try:
             loaded = decode(data, "fuzzed")
@@ -69,53 +68,46 @@ def fuzz(content: bytes, inputs: int, outcome: Outcome, *, first_seed: int = 0) 
         number += 1
 
 
-def _damaged(content: bytes, random: Random) -> bytes:
-    return _changed_document(content, random) if random.randrange(2) else _changed_bytes(content, random)
-
-
-def _changed_bytes(content: bytes, random: Random) -> bytes:
+@st.composite
+def changed_bytes(draw: st.DrawFn, content: bytes) -> bytes:
+    """Stretches exchanged for others, left out, doubled, or all that follows cut off."""
     data = bytearray(content)
-    for _ in range(random.choice((1, 1, 1, 2, 8))):
-        at = random.randrange(len(data) + 1)
-        end = min(at + random.choice((0, 1, 1, 4, 64)), len(data))
-        what = random.choice(("token", "token", "noise", "delete", "double", "cut"))
-        if what == "token":
-            data[at:end] = random.choice(_TOKENS)
-        elif what == "noise":
-            data[at:end] = random.randbytes(end - at)
-        elif what == "delete":
-            del data[at:end]
-        elif what == "double":
-            data[at:at] = data[at:end] * random.choice((1, 2, 10))
-        else:
+    for _ in range(draw(st.sampled_from((1, 1, 1, 2, 8)))):
+        at = draw(st.integers(0, len(data)))
+        end = min(at + draw(st.sampled_from((0, 1, 1, 4, 64))), len(data))
+        again = bytes(data[at:end]) * 10
+        what = draw(st.sampled_from((*_TOKENS, b"", again)) | st.binary(max_size=64) | st.none())
+        if what is None:
             del data[at:]
+        else:
+            data[at:end] = what
     return bytes(data)
 
 
-def _changed_document(content: bytes, random: Random) -> bytes:
+@st.composite
+def changed_document(draw: st.DrawFn, content: bytes) -> bytes:
+    """Values of the document exchanged, left out, or there twice."""
     document = json.loads(content)
-    for _ in range(random.choice((1, 1, 2, 5))):
-        _exchange(document, random)
+    for _ in range(draw(st.sampled_from((1, 1, 2, 5)))):
+        places = list(_places(document))
+        if not places:
+            break
+        target, key = draw(st.sampled_from(places))
+        what = draw(st.sampled_from((*_ODD, _LEFT_OUT, _TWICE)))
+        if what is _LEFT_OUT:
+            del target[key]
+        elif what is not _TWICE:
+            target[key] = copy.deepcopy(what)
+        elif isinstance(target, list):
+            target.append(copy.deepcopy(target[key]))
+        else:
+            target[f"{key}x"] = copy.deepcopy(target[key])
     return json.dumps(document).encode()
 
 
-def _exchange(target: Any, random: Random) -> None:
-    while True:
-        keys = list(target) if isinstance(target, dict) else list(range(len(target)))
-        if not keys:
-            return
-        key = random.choice(keys)
-        inner = target[key]
-        if isinstance(inner, (dict, list)) and inner and random.randrange(5):
-            target = inner
-            continue
-        what = random.choice(("odd", "odd", "odd", "odd", "delete", "add"))
-        if what == "odd":
-            target[key] = copy.deepcopy(random.choice(_ODD))
-        elif what == "delete":
-            del target[key]
-        elif isinstance(target, list):
-            target.append(copy.deepcopy(inner))
-        else:
-            target[str(key) + "x"] = inner
-        return
+def _places(target: Any) -> Iterator[tuple[Any, Any]]:
+    """Every list and object of a document, with each of its keys."""
+    for key in list(target) if isinstance(target, dict) else range(len(target)):
+        yield target, key
+        if isinstance(target[key], (dict, list)):
+            yield from _places(target[key])

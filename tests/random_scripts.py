@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from process_state import process_state
-from random_modules import random_module
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 from users_modules import AROUND, CLASSES, HEADS, lazy, plain
@@ -188,6 +187,35 @@ class Words(nn.Module):
         return found
 
 
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.GRU(8, 12, 2, batch_first=True, bidirectional=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.inner(x)[0]
+        return found
+
+
+def of_features() -> nn.Module:
+    return nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8), nn.Mish(), nn.Dropout(0.1), nn.Linear(8, 12), nn.PReLU())
+
+
+def of_images() -> nn.Module:
+    first = nn.Sequential(nn.Conv2d(3, 8, 3, 2, padding=1, groups=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2))
+    return nn.Sequential(first, nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=8), nn.GroupNorm(2, 8), nn.GELU())
+
+
+def of_sequences() -> nn.Module:
+    return nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.LayerNorm(8), nn.Softmax(-1))
+
+
+#: Bodies, and the shape of a row for each.
+BODIES: tuple[tuple[Callable[[], nn.Module], tuple[int, ...]], ...] = (
+    (of_features, (12,)), (of_images, (3, 8, 8)), (of_sequences, (5, 8)), (Recurrent, (5, 8)),
+)  # fmt: skip
+
+
 # --- losses -----------------------------------------------------------------------------------------------------------
 
 
@@ -319,7 +347,8 @@ def random_script(seed: int) -> Script:
         body: nn.Module = Words(sparse=name == "SparseAdam")
         x, width = torch.randint(0, 50, (ROWS, 5)), 8
     else:
-        body, shape = random_module(random)
+        build, shape = random.choice(BODIES)
+        body = build()
         x = _odd(random, torch.randn(ROWS, *shape))
         with torch.no_grad():
             width = copy.deepcopy(body)(x.to_dense()).flatten(1).shape[1]

@@ -1,4 +1,4 @@
-"""The shape of the house: imports run downwards, in no circle, and from front pages."""
+"""The shape of the house: imports run downwards, in no circle, and from front pages; the public names are a promise."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import placer
+from placer import errors
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Packages and single modules of ``placer``, from the top down. What stands in one line may not import each other.
@@ -163,6 +164,54 @@ def exported(package: str) -> frozenset[str]:
         )
     )
     return frozenset(f"placer.{package}.{name}" for name in names)
+
+
+def test_public_names_are_locked() -> None:
+    assert sorted(placer.__all__) == [
+        "CalibrationError",
+        "Decision",
+        "Explanation",
+        "Fleet",
+        "Job",
+        "JobPlacement",
+        "Loading",
+        "Machine",
+        "Options",
+        "Part",
+        "Placement",
+        "PlacerError",
+        "PlacerWarning",
+        "Prediction",
+        "Profile",
+        "ProfileDamaged",
+        "ProfileError",
+        "ProfileMissing",
+        "ProfileStale",
+        "ProfileTooNew",
+        "ProfileTooOld",
+        "TargetError",
+        "TimerError",
+        "TraceError",
+        "UnknownCPU",
+        "UnknownGPU",
+        "Workload",
+        "__version__",
+        "calibrate",
+        "choose",
+        "explain",
+        "fleet",
+        "load_profile",
+    ]
+
+
+def test_every_error_is_public() -> None:
+    defined = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    assert defined <= set(placer.__all__)
+
+
+def test_other_names_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'colour'"):
+        _ = placer.colour  # type: ignore[attr-defined]
 
 
 def test_public_names_live_in_front_pages() -> None:

@@ -171,14 +171,6 @@ def test_importing_under_such_a_name_writes_nothing(name: str, handmade_profile:
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_file_with_such_a_name_is_not_imported_under_it(handmade_profile: Profile, tmp_path: Path) -> None:
-    shared = profiles.save(handmade_profile, tmp_path / "..evil.json")
-    result = CliRunner().invoke(main, ["profile", "import", str(shared)])
-    assert result.exit_code == 2
-    assert "not a profile name" in result.output
-    assert profiles.imported() == ()
-
-
 def test_nothing_in_a_profile_names_a_file(handmade_profile: Profile, tmp_path: Path) -> None:
     """What it holds of texts is shown, never opened: a hostile one changes no file but the one it is saved to."""
     facts = {"cpu": "../cpu", "torch": "/x"}

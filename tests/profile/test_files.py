@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
-import random
 import re
 import signal
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from busy_store import keep_busy
+from busy_store import together
 from killed_writer import replaced
 from torch import nn
 
@@ -60,16 +57,7 @@ def test_kill_9_before_any_file_operation_leaves_the_old_profile_or_the_new(
 
 @posix
 def test_processes_reading_and_writing_together_see_whole_profiles(handmade_profile: Profile, tmp_path: Path) -> None:
-    target = profiles.save(handmade_profile, tmp_path / "p.json")
-    sources = [
-        str(profiles.save(replace(handmade_profile, created=f"2026-01-0{day}"), tmp_path / f"{day}.json"))
-        for day in (1, 2, 3)
-    ]
-    profiles.save(profiles.load(sources[0]), target)
-    # Not a Pool, which ends its processes by SIGTERM: what they inherit from this one may keep them from ending.
-    with ProcessPoolExecutor(3, multiprocessing.get_context("fork"), random.seed) as pool:
-        running = [pool.submit(keep_busy, target, sources, 0.5) for _ in range(3)]
-    for writes, reads in [process.result() for process in running]:
+    for writes, reads in together(handmade_profile, tmp_path, processes=3, seconds=0.5):
         assert writes > 0
         assert reads > writes
 

@@ -12,14 +12,16 @@ from random import Random
 import psutil
 import pytest
 import torch
-from pricing.test_price_properties import NETWORKS, RECORD, check, pairs_of_batches, priced, real_profiles
-from random_modules import random_module
+from pricing.test_price_properties import NETWORKS, RECORD, check, pairs_of_batches, random_network, real_profiles
 from test_untouched_by_failures import FUNCTIONS, functions_entered, inject, workload
 
 import placer
 from placer import machine
 from placer import profile as profiles
+from placer.pricing.predict import predict
 from placer.profile.profile import Profile
+from placer.tracing import trace_here
+from placer.workload import make_workload
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
 CALLS, CALLS_PER_NETWORK = 100_000, 50
@@ -54,12 +56,11 @@ def test_a_hundred_thousand_decisions(measured: Profile, share: float, note: Not
             if number == networks // 10:
                 start, tensors = process.memory_info().rss, live_tensors()
                 files, threads = process.num_fds(), threading.active_count()
-            model, shape = random_module(random)
+            model, x = random_network(random)
             trains = next(model.parameters(), None) is not None
             for _ in range(CALLS_PER_NETWORK):
                 mode = random.choice(("train", "infer")) if trains else "infer"
-                batch = random.choice((2, 7, 64, 512))
-                found = placer.choose(model, (batch, *shape), mode=mode, devices=["cpu"], move=False)
+                found = placer.choose(model, x, mode=mode, devices=["cpu"], move=False)
                 assert found.confidence == 1.0
             del model
     growth = process.memory_info().rss - start
@@ -75,10 +76,11 @@ def test_a_hundred_thousand_decisions(measured: Profile, share: float, note: Not
 def test_a_thousand_random_modules(measured: Profile, share: float, note: Note) -> None:
     random, done = Random(1), 0
     for _ in range(max(int(MODULES * share), 20)):
-        model, shape = random_module(random)
+        model, x = random_network(random)
         trains = next(model.parameters(), None) is not None
         for mode in ("train", "infer") if trains else ("infer",):
-            check(priced(model, (random.randint(2, 300), *shape), mode, measured))
+            step = trace_here(make_workload(model, batch=x, mode=mode))
+            check(predict(step, measured, devices=("cpu",), threads=2)["cpu"])
         done += 1
     note("modules", f"{done:,} modules traced and priced, no exception")
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from busy_store import together
 from fuzzing import Outcome, fuzz
 
-from placer import profile as profiles
 from placer.profile.profile import Profile
 from placer.profile.schema import encode
 
@@ -39,23 +36,10 @@ def test_a_million_damaged_profiles(handmade_profile: Profile, share: float, not
     note("fuzz", f"{counted}; slowest {outcome.slowest:.2f} s of processor time; {grown}")
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # beside threads
 def test_twelve_processes(
     handmade_profile: Profile, tmp_path: Path, share: float, note: Callable[[str, str], None]
 ) -> None:
-    sources = [
-        str(profiles.save(replace(handmade_profile, created=f"2026-01-{day:02d}"), tmp_path / f"{day}.json"))
-        for day in range(1, 9)
-    ]
-    target = profiles.save(profiles.load(sources[0]), tmp_path / "p.json")
-    program = Path(__file__).resolve().parents[1] / "busy_store.py"
-    command = [sys.executable, str(program), str(target), *sources, str(max(SECONDS * share, 2.0))]
-    running = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(PROCESSES)
-    ]
-    writes = reads = 0
-    for process in running:
-        output, errors = process.communicate(timeout=600)
-        assert process.returncode == 0, errors
-        written, read = map(int, output.split())
-        writes, reads = writes + written, reads + read
+    counts = together(handmade_profile, tmp_path, PROCESSES, max(SECONDS * share, 2.0))
+    writes, reads = (sum(numbers) for numbers in zip(*counts, strict=True))
     note("processes", f"{PROCESSES} processes, {writes:,} saves, {reads:,} whole reads, no exception")
