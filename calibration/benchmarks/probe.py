@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from placer.nest import map_nest
+from placer.workload import Workload
 
 #: Elements of the largest operands, 64 MB: what a layer of a convolutional network writes on a large batch.
 MOST_ELEMENTS = 1 << 24
@@ -173,6 +174,19 @@ class Apply(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Any:
         return self.function(*inputs)
+
+
+def step_of(
+    module: nn.Module,
+    operands: tuple[Any, ...],
+    *,
+    loss: Callable[..., Any] | None = None,
+    optimizer: str | torch.optim.Optimizer | None = None,
+    trains: bool = False,
+) -> Workload:
+    """A step of a module on operands that are where it runs; it trains or infers."""
+    mode: Literal["train", "infer"] = "train" if trains else "infer"
+    return Workload(module, (module,), operands, mode=mode, loss=loss, optimizer=optimizer, data="device")
 
 
 class WithParameter(nn.Module):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import lzma
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,12 @@ SCALING, REGION = 0.75, 5e-6
 
 @dataclass(frozen=True)
 class TimedCall:
-    """One distinct call of a step: ``name`` of torch's op and ``number`` of its size, the call, and what it took.
+    """One distinct call of a step, its threads, and what it took.
 
-    ``count``: equal calls of the step, whose middle counts. ``speeds``: the machine's when it was timed.
+    ``number`` is that of the size. ``count``: equal calls of the step, whose middle counts. ``speeds``: the machine's
+    when it was timed.
     """
 
-    name: str
     number: int
     threads: int
     call: OpCall
@@ -37,18 +38,20 @@ class TimedCall:
 
     @property
     def held_out(self) -> bool:
-        """Whether the size is one of those that the table of ops is not fitted to: every second one."""
+        """Whether the size is one of those that the table of ops was not fitted to: every second one."""
         return self.number % 2 == 1
 
 
-def written(call: OpCall, seconds: float) -> list[Any]:
-    """A call and its seconds as JSON can hold them."""
-    inputs, outputs = _written_tensors(call.inputs), _written_tensors(call.outputs)
-    return [call.op, inputs, outputs, call.args, call.phase, call.in_place, call.kept_bytes > 0, round(seconds, 9)]
-
-
-def _written_tensors(tensors: Sequence[TensorSpec]) -> list[Any]:
-    return [[list(tensor.shape), list(tensor.stride), tensor.dtype] for tensor in tensors]
+def distinct(
+    calls: Iterable[tuple[OpCall, float]], number: int, threads: int, context: Context, speeds: MeasuredSpeeds
+) -> Iterator[TimedCall]:
+    """The different calls of a step, each with the middle of its seconds."""
+    equal: defaultdict[tuple[OpCall, str], list[float]] = defaultdict(list)
+    for call, seconds in calls:
+        equal[call, repr(call.args)].append(seconds)  # 1 and 1.0 are other arguments
+    for (call, _), times in equal.items():
+        work = describe(call, context)
+        yield TimedCall(number, threads, call, work, statistics.median(times), len(times), speeds)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -68,25 +71,11 @@ def timed_calls(path: Path) -> Iterator[TimedCall]:
     for row in rows:
         if "speeds" in row:
             speeds = _speeds(row["speeds"], most)
-        if "calls" not in row:
-            continue
-        footprint, recording, kinds, evicted = row["context"]
-        context = Context(footprint, recording, kinds=max(kinds, 1), evicted=evicted)
-        equal: dict[str, list[float]] = {}
-        for *call, seconds in row["calls"]:
-            equal.setdefault(json.dumps(call), []).append(seconds)
-        for text, times in equal.items():
-            call = _call(*json.loads(text))
-            yield TimedCall(
-                row["name"],
-                row["number"],
-                row["threads"],
-                call,
-                describe(call, context),
-                statistics.median(times),
-                len(times),
-                speeds,
-            )
+        if "calls" in row:
+            footprint, recording, kinds, evicted = row["context"]
+            context = Context(footprint, recording, kinds=max(kinds, 1), evicted=evicted)
+            calls = [(_call(*call), seconds) for *call, seconds in row["calls"]]
+            yield from distinct(calls, row["number"], row["threads"], context, speeds)
 
 
 def _speeds(found: Mapping[str, float], threads: int) -> MeasuredSpeeds:

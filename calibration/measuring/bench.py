@@ -9,7 +9,7 @@ from functools import cached_property
 
 import torch
 
-from placer.calibration.benchmarks.probe import Probe
+from placer.calibration.benchmarks.probe import Probe, step_of
 from placer.calibration.measuring.faults import (
     DEVICE_ERRORS,
     HungError,
@@ -43,7 +43,6 @@ from placer.calibration.measuring.timing import Clock, Timer, percentile, spread
 from placer.errors import CalibrationError, PlacerError, TimerError, is_out_of_memory
 from placer.pricing import describe_step
 from placer.tracing import Trace, trace_here
-from placer.workload import Workload
 
 #: Seconds of steps before anything is timed, at least one step. Allocator, kernel selection and optimizer state
 #: settle, and cores that slept while the probe was built wake up: steps of the first 10 ms take 2 to 5 % longer than
@@ -127,15 +126,8 @@ class Bench:
             args = probe.example()
         module.train(probe.mode == "train")
         fused = make_optimizer(module, str(probe.optimizer), fused=True) if probe.fused else None
-        workload = Workload(
-            model=module,
-            modules=(module,),
-            args=args,
-            kwargs={},
-            mode=probe.mode,
-            loss=probe.loss,
-            optimizer=fused or probe.optimizer,
-            data="device",
+        workload = step_of(
+            module, args, loss=probe.loss, optimizer=fused or probe.optimizer, trains=probe.mode == "train"
         )
         traced = trace_here(workload).on(self.device)
         optimizer = make_optimizer(module, probe.optimizer, fused=probe.fused) if probe.optimizer else None

@@ -15,12 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from placer.calibration.benchmarks.probe import Apply
+from placer.calibration.benchmarks.probe import Apply, step_of
 from placer.calibration.lab.published.machines import MachineOp
 from placer.calibration.lab.published.networks import with_kept_gradients
 from placer.errors import TraceError
 from placer.tracing import Trace, trace_here
-from placer.workload import Workload
 
 #: A function, and the tensors that it is called with.
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -33,23 +32,9 @@ def trace_call(row: MachineOp) -> Trace:
         function, args = build(row)
         if row.phase == "bwd":
             return _backward(row, function, args)
-        return replace(trace_here(_step(Apply(function), args)), outputs=())
+        return replace(trace_here(step_of(Apply(function), args)), outputs=())
     except (AttributeError, TypeError, ValueError, RuntimeError, NotImplementedError) as error:
         raise TraceError(f"{row.op} cannot be mapped: {error}") from error
-
-
-def _step(module: nn.Module, args: tuple[Any, ...], loss: Callable[..., Any] | None = None) -> Workload:
-    """Of one op, its operands where it runs; a training step where there is a loss."""
-    return Workload(
-        model=module,
-        modules=(module,),
-        args=args,
-        kwargs={},
-        mode="train" if loss else "infer",
-        loss=loss,
-        optimizer=None,
-        data="device",
-    )
 
 
 class _Leaves(nn.Module):
@@ -73,7 +58,7 @@ def _backward(row: MachineOp, function: Callable[..., Any], args: Sequence[Tenso
     learns = _LEARN.get(row.op, tuple(range(len(args))))
     module = _Leaves(function, args, learns)
     given = tuple(tensor for i, tensor in enumerate(args) if i not in learns)
-    traced = trace_here(_step(module, given, loss=torch.mean))
+    traced = trace_here(step_of(module, given, loss=torch.mean, trains=True))
     calls = tuple(call for call in traced.calls if call.phase == "backward")
     calls = with_kept_gradients(traced, calls, cleared=False)
     return replace(traced, calls=calls, outputs=(), dataflow=(), python_calls=0, module_calls=0)

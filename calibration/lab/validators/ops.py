@@ -4,17 +4,15 @@
     python -m placer.calibration.lab.validators.ops score FILE [PROFILE]
 
 An OP is a call of operands x and y and their shapes: ``'torch.sinc(x) of 512x512'``. It takes some seconds. What a GPU
-of the catalog takes is predicted, not measured. ``score`` prices the calls of a record of single ops. Every other size
-of an op is held out of what the table is fitted to (``placer.calibration.lab.published.cycles``).
+of the catalog takes is predicted, not measured. ``score`` prices the calls of a record of single ops: of every other
+size, which the table was not fitted to.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -26,12 +24,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from placer import machine
-from placer.calibration.benchmarks.probe import Apply
-from placer.calibration.lab.op_record import TimedCall, read, timed_calls, written
-from placer.calibration.lab.published.cycles import Samples, fit_one, sample_of
+from placer.calibration.benchmarks.probe import Apply, step_of
+from placer.calibration.lab.op_record import TimedCall, distinct, read, timed_calls
 from placer.calibration.lab.validators.rows import ERRORS, errors, tables
 from placer.calibration.measuring.in_place import time_step
 from placer.calibration.measuring.step import Step
@@ -41,13 +39,23 @@ from placer.calibration.validation.table import show
 from placer.decision import running_with
 from placer.errors import PlacerError
 from placer.machine import MeasuredSpeeds
-from placer.pricing import FAMILIES, Z90, Context, CostModel, counted, cpu_from_speeds, device_model, nearest_profile
+from placer.pricing import (
+    FAMILIES,
+    Z90,
+    Context,
+    CostModel,
+    CpuSpeeds,
+    counted,
+    cpu_from_speeds,
+    device_model,
+    nearest_profile,
+)
 from placer.pricing.ops import COUNTED, NO_ROW, Op, table
+from placer.pricing.physics import STARTING, cores_of
 from placer.pricing.speeds import beside
 from placer.profile import Profile, kind_of, load
 from placer.tracing import trace_here
 from placer.units import format_count, format_seconds
-from placer.workload import Workload
 
 #: Seconds of a step that is timed, and of its timing.
 SHORTEST, LONGEST, SHARE = 1.2e-4, 0.03, 0.02
@@ -59,6 +67,14 @@ NAMES = {"torch": torch, "F": F}
 LONG_ENOUGH = 1e-4
 #: Share of an op's time from which on a call is part of what was asked for, not of what the sample does around it.
 SHOWN = 0.05
+#: Cycles that are tried: for each unit, and for each start, of which an op may have thousands.
+EACH = np.array([0.0, *np.exp(np.arange(np.log(0.002), np.log(3e5), 0.12))])
+BEGUN = np.array([0.0, *np.exp(np.arange(np.log(10.0), np.log(2e4), 0.5))])
+#: Seconds from which on a call counts in full, and the weight of shorter ones.
+FULL, SHORT = 1e-4, 0.15
+#: Calls tell what a unit takes where they are of so many, or where units differ by such a factor: else what is seen is
+#: the call, or grows with a value. Of starts, which are few, calls tell only where they differ.
+MANY, VARIED = 1000.0, 2.0
 #: A GPU whose price is shown too: nothing is measured on it.
 GPU = "H100"
 
@@ -87,32 +103,22 @@ def _scaled(shape: Sequence[int], times: int) -> list[int]:
     return [n * times if n >= LEAST_SCALED else n for n in shape]
 
 
-def sizes_of(name: str) -> Iterator[dict[str, Any]]:
-    """A line for each size of a call and number of threads, as records of single ops have them."""
-    call = parsed(name)
+def timed_sizes(text: str, speeds: MeasuredSpeeds) -> Iterator[TimedCall]:
+    """The op calls of each size of a call, with all threads and with one; of sizes that take too long or short none."""
+    call = parsed(text)
     torch.empty(LARGE_BLOCK, dtype=torch.uint8)  # as calibration does
     for number, times in enumerate(TIMES):
-        shapes = [_scaled(shape, times) for shape in call.shapes]
+        operands = tuple(torch.randn(_scaled(shape, times)) for shape in call.shapes)
         try:
-            rows = list(timed(call.function, tuple(map(torch.randn, shapes))))
+            yield from _timed(call.function, operands, number, speeds)
         except (RuntimeError, PlacerError):  # a function that is made for its own shapes alone
             return
-        yield from ({**row, "name": name, "number": number} for row in rows)
 
 
-def timed(function: Callable[..., Any], operands: tuple[Tensor, ...]) -> Iterator[dict[str, Any]]:
-    """The op calls of a step, with all threads and with one; nothing where it takes too long or too short."""
-    module = Apply(function)
-    workload = Workload(
-        model=module,
-        modules=(module,),
-        args=operands,
-        kwargs={},
-        mode="infer",
-        loss=None,
-        optimizer=None,
-        data="device",
-    )
+def _timed(
+    function: Callable[..., Any], operands: tuple[Tensor, ...], number: int, speeds: MeasuredSpeeds
+) -> Iterator[TimedCall]:
+    workload = step_of(Apply(function), operands)
     step = Step(workload, "cpu", None, copies_out=False)
     step.prepare()
     step()
@@ -121,16 +127,12 @@ def timed(function: Callable[..., Any], operands: tuple[Tensor, ...]) -> Iterato
     if not SHORTEST <= time.perf_counter() - start <= LONGEST:
         return
     trace = trace_here(workload)
-    context = Context.of(trace)
     for threads in sorted({torch.get_num_threads(), 1}, reverse=True):
         with running_with(threads):
             step()
             timing = time_step(step, trace, seconds=SHARE)
-        yield {
-            "threads": threads,
-            "context": [context.footprint_bytes, context.recording, context.kinds, round(context.evicted, 3)],
-            "calls": [written(op.call, op.host_seconds) for op in timing.ops if not op.call.view or op.call.in_place],
-        }
+        calls = [(op.call, op.host_seconds) for op in timing.ops if not op.call.view or op.call.in_place]
+        yield from distinct(calls, number, threads, Context.of(trace), speeds)
 
 
 @dataclass(frozen=True)
@@ -196,21 +198,15 @@ def try_ops(names: Sequence[str]) -> None:
             raise ValueError(f"ops.csv: {op.op!r} is of no family {op.family!r}; there are {', '.join(FAMILIES)}")
     for name in names:
         print(f"\n{name}")
-        rows = list(sizes_of(name))
-        if rows:
-            _show(rows)
+        calls = list(timed_sizes(name, machine.measure_speeds()))
+        if calls:
+            _show(calls)
         else:
             print("  no step took 0.15 to 30 ms: give a call of other shapes")
 
 
-def _show(rows: Sequence[dict[str, Any]]) -> None:
-    environment = machine.fingerprint()
-    head = [{"name": "", "environment": environment}, {"name": "", "speeds": vars(machine.measure_speeds())}]
-    with tempfile.TemporaryDirectory() as folder:
-        record = Path(folder) / "ops.jsonl"
-        record.write_text("\n".join(map(json.dumps, [*head, *rows])), encoding="utf-8")
-        calls = list(timed_calls(record))
-    nearest = nearest_profile(environment)
+def _show(calls: Sequence[TimedCall]) -> None:
+    nearest = nearest_profile(machine.fingerprint())
     whole = sum(call.seconds * call.count for call in calls)
     for op, some in group_by(calls, attrgetter("call.op")).items():
         if sum(call.seconds * call.count for call in some) >= SHOWN * whole:
@@ -247,6 +243,53 @@ def _described(op: Op) -> str:
     return f"row {op.op!r}, family {op.family or 'by its operands'}, kind {op.kind or 'none'}, {shared}"
 
 
+class Samples(NamedTuple):
+    """What was timed of one op, a number for each call: units, starts, cores, seconds of memory, start, and all."""
+
+    units: NDArray[np.float64]
+    starts: NDArray[np.float64]
+    cores: NDArray[np.float64]
+    memory: NDArray[np.float64]
+    start: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+
+
+def sample_of(timed: TimedCall, speeds: CpuSpeeds) -> tuple[float, ...]:
+    """The numbers of ``Samples`` of one call."""
+    work, threads = timed.work, timed.threads
+    does = counted(timed.call, work.row, work.shape, work.flops)
+    return (
+        does.units * does.wide,
+        does.starts * does.wide,
+        cores_of(work, threads) if does.op.shared else 1.0,
+        work.bytes / (speeds.bytes_per_second if threads > 1 else speeds.core_bytes_per_second),
+        speeds.dispatch_seconds,
+        timed.seconds,
+    )
+
+
+def fit_cycles(samples: Samples) -> tuple[float, float] | None:
+    """Cycles of a core for each unit, and for each start: nearest to what was timed by the mean of |log(ratio)|.
+
+    None where calls do not tell any.
+    """
+    if samples.units.max() < MANY and not _vary(samples.units):
+        return None
+    weights = np.where(samples.seconds >= FULL, 1.0, SHORT)
+    tried: list[tuple[float, tuple[float, float]]] = []
+    for begun in BEGUN if _vary(samples.starts) else BEGUN[:1]:
+        cycles = EACH[:, None] * samples.units + begun * samples.starts
+        priced = samples.start + np.maximum(cycles * samples.start / STARTING / samples.cores, samples.memory)
+        errors = (np.abs(np.log(priced / samples.seconds)) * weights).sum(1) / weights.sum()
+        best = int(errors.argmin())
+        tried.append((float(errors[best]), (float(EACH[best]), float(begun))))
+    return min(tried, key=lambda pair: round(pair[0], 3))[1]
+
+
+def _vary(amounts_of_calls: NDArray[np.float64]) -> bool:
+    return bool(amounts_of_calls.max() >= VARIED * max(amounts_of_calls.min(), 1.0))
+
+
 def _cycles(op: Op, calls: Sequence[TimedCall], nearest: Profile) -> str:
     """What the calls on one thread tell of an op's cycles: those on several wait for other programs too."""
     samples = Samples(*np.array([sample_of(call, beside(nearest, call.speeds, 1)) for call in calls]).T)
@@ -256,14 +299,15 @@ def _cycles(op: Op, calls: Sequence[TimedCall], nearest: Profile) -> str:
             largest = max(t.numel for t in (*call.call.inputs, *call.call.outputs))
             elements.append(float(largest))
         samples = samples._replace(units=np.array(elements))
-    fitted = fit_one(samples)
+    fitted = fit_cycles(samples)
     if fitted is None:
         return "these calls tell no cycles: they are too few or too small"
-    if fitted.each == 0.0 and fitted.begun == 0.0:
+    each, begun = fitted
+    if each == 0.0 and begun == 0.0:
         return "memory or the op's start sets the time of these calls: leave cycles empty"
     units = " for each of numel units" if op is NO_ROW else ""
     has = "" if op is NO_ROW else f"; the table has {op.cycles:g} and {op.start_cycles:g}"
-    return f"calls on one thread tell cycles {fitted.each:.3g} and start_cycles {fitted.begun:.3g}{units}{has}"
+    return f"calls on one thread tell cycles {each:.3g} and start_cycles {begun:.3g}{units}{has}"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from placer.calibration.lab.validators.ops import Samples, fit_cycles
+from placer.pricing.physics import STARTING
 
 #: A call of an op that the table does not have.
 GAMMA_GRADIENT = "torch._standard_gamma_grad(x.abs() + 1.0, x.abs() + 1.0) of 64x64"
@@ -41,3 +45,22 @@ def test_ops_are_timed_beside_their_prices_and_what_is_no_op_says_what_is_one() 
     assert len(lines) == len(WRONG)
     for line, said in zip(lines, WRONG.values(), strict=True):
         assert said in line
+
+
+def samples(each: float, begun: float, *, shared: bool) -> Samples:
+    """Eight calls, half of them on two cores, which help where the op is shared."""
+    units, none = np.geomspace(1e4, 1e7, 8), np.zeros(8)
+    starts = units / 100.0 if begun else none
+    cores, start = np.tile([1.0, 2.0], 4) if shared else np.ones(8), np.full(8, 1e-6)
+    seconds = start + (each * units + begun * starts) * start / STARTING / cores
+    return Samples(units, starts, cores, none, start, seconds)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("each", "begun"), [(40.0, 0.0), (3.0, 5000.0)])
+def test_cycles_are_found_again(each: float, begun: float, shared: bool) -> None:
+    given = samples(each, begun, shared=shared)
+    found = fit_cycles(given)
+    assert found is not None
+    priced = found[0] * given.units + found[1] * given.starts
+    assert priced == pytest.approx(each * given.units + begun * given.starts, rel=0.1)
