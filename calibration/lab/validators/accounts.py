@@ -78,7 +78,7 @@ def validate_accounts(accounts: str | Path, output: Path | None = None) -> int:
     """
     judged = list(judge(rebuilt(), read_reported(Path(accounts))))
     table = Table("Published accounts", COLUMNS, tuple(map(row, judged)))
-    return report(table, list(summary(judged)), (0, 1, 2, 6, 7, 8), output)
+    return report(judged, [table, "", *(f"- {line}" for line in summary(judged))], output, (0, 1, 2, 6, 7, 8))
 
 
 def read_reported(path: Path) -> dict[tuple[str, str], float]:

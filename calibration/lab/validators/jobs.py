@@ -66,9 +66,10 @@ def validate_jobs(
     notes = []
     if rows:
         off = [math.exp(abs(math.log(row.ratio))) for row in rows]
-        notes.append(f"off by a factor of {statistics.median(off):.2f} (median), {max(off):.2f} at the most")
-        notes.append(f"{sum(row.inside for row in rows)} of {len(rows)} inside their 90 % interval")
-    return report(Table("Jobs on this CPU", COLUMNS, tuple(row.cells() for row in rows)), notes, (0, 1), output)
+        notes.append(f"- off by a factor of {statistics.median(off):.2f} (median), {max(off):.2f} at the most")
+        notes.append(f"- {sum(row.inside for row in rows)} of {len(rows)} inside their 90 % interval")
+    table = Table("Jobs on this CPU", COLUMNS, tuple(row.cells() for row in rows))
+    return report(rows, [table, "", *notes], output, (0, 1))
 
 
 def measure(names: Sequence[str], profile: Profile | None, runs: int) -> Iterator[JobRow]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
@@ -25,7 +25,7 @@ from placer.calibration.lab.published.machines import (
     read_machine_steps,
 )
 from placer.calibration.lab.published.networks import identity
-from placer.calibration.lab.validators.rows import ERRORS, errors, grouped, price_each, publish, tables
+from placer.calibration.lab.validators.rows import ERRORS, errors, grouped, price_each, report, tables
 from placer.calibration.validation.compare import group_by, mean, quantile
 from placer.calibration.validation.run import say
 from placer.calibration.validation.table import Table
@@ -76,7 +76,7 @@ class PricedRow:
 
 
 def validate_machines(machines: str | Path, steps: int | None = None, output: Path | None = None) -> int:
-    """Price all published ops and up to ``steps`` of the published steps, print the tables, write a record.
+    """Price all published ops and up to ``steps`` of the published steps, print and write the tables.
 
     Returns the exit code, which is 1 if not one row can be priced. Raises PlacerError where the published measurements
     are not in the folder ``machines``.
@@ -86,7 +86,7 @@ def validate_machines(machines: str | Path, steps: int | None = None, output: Pa
         say(f"{count} ops left out: {reason}")
     ops = list(price_ops(rows))
     whole = list(islice(price_machine_steps(read_machine_steps(Path(machines))), steps))
-    return publish([asdict(row) for row in (*ops, *whole)], [*op_tables(ops), *step_tables(whole)], output)
+    return report([*ops, *whole], [*op_tables(ops), *step_tables(whole)], output)
 
 
 def price_ops(rows: Sequence[MachineOp]) -> Iterator[PricedRow]:

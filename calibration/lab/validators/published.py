@@ -8,12 +8,12 @@ costs is in the errors.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, zip_longest
 from operator import attrgetter
 from pathlib import Path
@@ -22,11 +22,11 @@ import numpy as np
 import torch
 
 from placer.calibration.lab.published import PublishedProblem, PublishedStep, read_problems, read_steps, trace_step
-from placer.calibration.lab.validators.rows import ERRORS, errors, grouped, price_each, publish, tables
-from placer.calibration.validation.compare import group_by, mean, quantile
+from placer.calibration.lab.validators.rows import ERRORS, errors, grouped, price_each, report, tables
+from placer.calibration.validation.compare import group_by, mean, quantile, score
 from placer.calibration.validation.run import say
 from placer.calibration.validation.table import Table
-from placer.pricing import describe_step, gpu_profile, predict
+from placer.pricing import Prediction, describe_step, gpu_profile, predict
 from placer.pricing.gpu import inputs, rows_of
 from placer.profile import DataSheet, Profile, find_gpu
 from placer.tracing import Trace
@@ -42,25 +42,24 @@ RIGHT = 1.3
 
 
 @dataclass(frozen=True)
-class PricedStep:
-    """One published step beside what is predicted for it; seconds throughout. ``held_out``: "network", "GPU" or ""."""
+class Priced:
+    """Something published beside its price: seconds, and the bounds of the predicted 90 % interval."""
 
-    source: str
-    gpu: str
-    network: str
-    family: str
-    mode: str
-    dtype: str
-    batch: int
     measured: float
     predicted: float
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class PricedStep(Priced):
+    """One published step. ``busy``: seconds that its device is; ``roofline`` and ``peak``: what simpler models say."""
+
+    step: PublishedStep
     busy: float
     roofline: float
     peak: float
     provenance: str
-    held_out: str
 
     @property
     def device_bound(self) -> bool:
@@ -71,7 +70,7 @@ class PricedStep:
 def validate_published(
     profile: Profile | None = None, steps: int | None = None, compiled: bool = False, output: Path | None = None
 ) -> int:
-    """Price up to ``steps`` published steps (None: 600), print the tables, write a record; returns the exit code.
+    """Price up to ``steps`` published steps (None: 600), print and write the tables; returns the exit code.
 
     With ``compiled``: pairs of a step eager and compiled instead (None: all). ``profile`` is that of the CPU that
     drives the GPUs; None: the usual host of published measurements. The exit code is 1 if not one step can be priced.
@@ -80,11 +79,11 @@ def validate_published(
     published = list(read_steps())
     if compiled:
         pairs = [step for step in published if step.compiled_seconds is not None][:steps]
-        speed_ups = list(price_each(pairs, lambda step: speed_up(step, profile), "pairs"))
-        return publish([asdict(pair) for pair in speed_ups], compiled_tables(speed_ups), output)
+        speed_ups = list(price_each(pairs, partial(speed_up, cpu=profile), "pairs"))
+        return report(speed_ups, compiled_tables(speed_ups), output)
     chosen = spread_out([step for step in published if step.use != "compiled"], steps or DEFAULT_STEPS)
-    priced = list(price_each(chosen, lambda step: price_step(step, profile), "steps"))
-    return publish([vars(step) for step in priced], step_tables(priced), output)
+    priced = list(price_each(chosen, partial(price_step, cpu=profile), "steps"))
+    return report(priced, step_tables(priced), output)
 
 
 def spread_out(steps: Sequence[PublishedStep], most: int) -> list[PublishedStep]:
@@ -97,39 +96,31 @@ def spread_out(steps: Sequence[PublishedStep], most: int) -> list[PublishedStep]
 def price_step(step: PublishedStep, cpu: Profile | None) -> PricedStep:
     """One step beside its price. Raises ImportError, TraceError and UnknownGPU where it cannot have one."""
     trace = trace_step(step)
-    sheet, profile = find_gpu(step.gpu), gpu_profile(step.gpu, cpu)
-    device = profile.devices()[0]
-    with as_published(step):
-        price = predict(trace, profile, devices=[device], data=step.data)[device]
+    sheet = find_gpu(step.gpu)
+    price = priced_as_published(step, trace, cpu)
     flops = sum(work.flops for work in describe_step(trace))
     return PricedStep(
-        step.source,
-        step.gpu,
-        step.network,
-        step.family,
-        step.mode,
-        step.dtype,
-        step.batch,
         step.seconds,
         price.step_seconds,
         price.low,
         price.high,
-        price.components["compute"],
-        sum(physics_by_label(trace, sheet).values()),
-        flops / (sheet.float32_tflops * 1e12),
-        price.provenance,
-        {"held-out GPU": "GPU", "held-out network": "network"}.get(step.use, ""),
+        step,
+        busy=price.components["compute"],
+        roofline=sum(physics_by_label(trace, sheet).values()),
+        peak=flops / (sheet.float32_tflops * 1e12),
+        provenance=price.provenance,
     )
 
 
-@contextlib.contextmanager
-def as_published(step: PublishedStep) -> Iterator[None]:
-    """The switches for TF32 as the source had them."""
+def priced_as_published(step: PublishedStep, trace: Trace, cpu: Profile | None) -> Prediction:
+    """The price of a trace on a step's GPU, with the switches for TF32 as the source had them. Raises UnknownGPU."""
+    profile = gpu_profile(step.gpu, cpu)
+    device = profile.devices()[0]
     before = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
     torch.backends.cudnn.allow_tf32 = step.conv_tf32 or step.dtype == "tf32"
     torch.set_float32_matmul_precision("high" if step.dtype == "tf32" else "highest")
     try:
-        yield
+        return predict(trace, profile, devices=[device], data=step.data)[device]
     finally:
         torch.backends.cudnn.allow_tf32 = before[0]
         torch.set_float32_matmul_precision(before[1])
@@ -149,20 +140,20 @@ def step_tables(priced: Sequence[PricedStep]) -> Iterator[Table | str]:
     """The steps: whole, held out, and by what they differ in."""
     yield f"{len(priced)} published steps; every fifth network and three GPUs are in no fit."
     bound = [p for p in priced if p.device_bound]
-    sizes = sorted(group_by(bound, lambda p: 4 ** int(math.log(max(p.batch, 1), 4))).items())
+    sizes = sorted(group_by(bound, lambda p: 4 ** int(math.log(max(p.step.batch, 1), 4))).items())
     titles: dict[str, Mapping[str, Sequence[PricedStep]]] = {
         "Steps": {
             "device-bound": bound,
-            "device-bound, networks held out": [p for p in bound if p.held_out == "network"],
-            "device-bound, GPUs held out": [p for p in bound if p.held_out == "GPU"],
+            "device-bound, networks held out": [p for p in bound if p.step.use == "held-out network"],
+            "device-bound, GPUs held out": [p for p in bound if p.step.use == "held-out GPU"],
             "device-bound, data sheet only": [p for p in bound if p.provenance == "data sheet"],
             "host-bound (host not known)": [p for p in priced if not p.device_bound],
         },
-        "GPU (device-bound)": grouped(bound, "gpu"),
-        "Family (device-bound)": grouped(bound, "family"),
-        "Mode (device-bound)": grouped(bound, "mode"),
-        "Dtype (device-bound)": grouped(bound, "dtype"),
-        "Source (device-bound)": grouped(bound, "source"),
+        "GPU (device-bound)": grouped(bound, "step.gpu"),
+        "Family (device-bound)": grouped(bound, "step.family"),
+        "Mode (device-bound)": grouped(bound, "step.mode"),
+        "Dtype (device-bound)": grouped(bound, "step.dtype"),
+        "Source (device-bound)": grouped(bound, "step.source"),
         "Batch (device-bound)": {f"{size} and more": group for size, group in sizes},
     }
     yield from tables(titles, ("steps", *ERRORS, "roofline", "FLOPs / peak", "nearest GPU"), _step_figures)
@@ -179,9 +170,9 @@ def _step_figures(group: Sequence[PricedStep]) -> Iterator[str]:
 def _nearest(group: Sequence[PricedStep]) -> list[float]:
     """Errors of the same step measured on the GPU whose peak is nearest, scaled by the ratio of the peaks."""
     off = []
-    for steps in group_by(group, attrgetter("network", "mode", "dtype", "batch")).values():
+    for steps in group_by(group, attrgetter("step.network", "step.mode", "step.dtype", "step.batch")).values():
         for p in steps:
-            others = [q for q in steps if q.gpu != p.gpu]
+            others = [q for q in steps if q.step.gpu != p.step.gpu]
             if others:
                 near = min(others, key=lambda q: abs(math.log(q.peak / p.peak)))
                 off.append(abs(near.measured * p.peak / near.peak / p.measured - 1.0))
@@ -189,61 +180,32 @@ def _nearest(group: Sequence[PricedStep]) -> list[float]:
 
 
 @dataclass(frozen=True)
-class SpeedUp:
-    """One step, eager and compiled, in seconds; ``low`` and ``high`` bound what is predicted of the compiled one.
+class SpeedUp(Priced):
+    """One step compiled; ``eager`` seconds are what is predicted of the same not compiled."""
 
-    ``looked_at``: of the half of the networks, by a hash of their names, that were looked at while the price of
-    compiled steps was made; the other half was only priced.
-    """
-
-    gpu: str
-    torch: str
-    network: str
-    family: str
-    mode: str
-    batch: int
-    looked_at: bool
+    step: PublishedStep
     eager: float
-    compiled: float
-    predicted_eager: float
-    predicted_compiled: float
-    low: float
-    high: float
-    priced_as_compiled: bool
+    as_compiled: bool
 
     @property
-    def published(self) -> float:
-        return self.eager / self.compiled
+    def speed_up(self) -> float:
+        """What was published: eager over compiled."""
+        return self.step.seconds / self.measured
 
     @property
-    def predicted(self) -> float:
-        return self.predicted_eager / self.predicted_compiled
+    def predicted_speed_up(self) -> float:
+        return self.eager / self.predicted
 
 
 def speed_up(step: PublishedStep, cpu: Profile | None) -> SpeedUp:
     """One pair beside its predictions, both of one trace. Raises as ``price_step`` does."""
     assert step.compiled_seconds is not None
     trace = trace_step(step, compiled=True)
-    profile = gpu_profile(step.gpu, cpu)
-    device = profile.devices()[0]
-    with as_published(step):
-        eager = predict(replace(trace, compiled=None), profile, devices=[device], data=step.data)[device]
-        compiled = predict(trace, profile, devices=[device], data=step.data)[device]
+    eager = priced_as_published(step, replace(trace, compiled=None), cpu)
+    price = priced_as_published(step, trace, cpu)
+    is_compiled = price.priced.compilation is not None
     return SpeedUp(
-        step.gpu,
-        step.torch or "unknown",
-        step.network,
-        step.family,
-        step.mode,
-        step.batch,
-        looked_at(step.network),
-        step.seconds,
-        step.compiled_seconds,
-        eager.step_seconds,
-        compiled.step_seconds,
-        compiled.low,
-        compiled.high,
-        compiled.priced.compilation is not None,
+        step.compiled_seconds, price.step_seconds, price.low, price.high, step, eager.step_seconds, is_compiled
     )
 
 
@@ -259,13 +221,14 @@ def looked_at(network: str) -> bool:
 def compiled_tables(pairs: Sequence[SpeedUp]) -> Iterator[Table | str]:
     """Both halves of the networks, then the half that was not looked at by what differs."""
     yield f"{len(pairs)} published steps, eager and compiled; no two alike in network, GPU and torch, in no fit."
-    apart = [pair for pair in pairs if not pair.looked_at]
+    seen = [pair for pair in pairs if looked_at(pair.step.network)]
+    apart = [pair for pair in pairs if not looked_at(pair.step.network)]
     titles: dict[str, Mapping[str, Sequence[SpeedUp]]] = {
-        "Networks": {"looked at": [pair for pair in pairs if pair.looked_at], "not looked at": apart},
-        "GPU (not looked at)": grouped(apart, "gpu"),
-        "Mode (not looked at)": grouped(apart, "mode"),
-        "Torch (not looked at)": grouped(apart, "torch"),
-        "Family (not looked at)": grouped(apart, "family"),
+        "Networks": {"looked at": seen, "not looked at": apart},
+        "GPU (not looked at)": grouped(apart, "step.gpu"),
+        "Mode (not looked at)": grouped(apart, "step.mode"),
+        "Torch (not looked at)": grouped(apart, "step.torch"),
+        "Family (not looked at)": grouped(apart, "step.family"),
     }
     columns = (
         "pairs", "published speed-up", "predicted", "predicted / published: median", "5–95 %", f"within {RIGHT}x",
@@ -275,42 +238,33 @@ def compiled_tables(pairs: Sequence[SpeedUp]) -> Iterator[Table | str]:
 
 
 def _speed_up_figures(group: Sequence[SpeedUp]) -> Iterator[str]:
-    ratios = [pair.predicted / pair.published for pair in group]
-    yield f"{quantile([pair.published for pair in group], 0.5):.2f}x"
-    yield f"{quantile([pair.predicted for pair in group], 0.5):.2f}x"
+    ratios = [pair.predicted_speed_up / pair.speed_up for pair in group]
+    compiled = score(group)
+    yield f"{quantile([pair.speed_up for pair in group], 0.5):.2f}x"
+    yield f"{quantile([pair.predicted_speed_up for pair in group], 0.5):.2f}x"
     yield f"{quantile(ratios, 0.5):.2f}"
     yield f"{quantile(ratios, 0.05):.2f}–{quantile(ratios, 0.95):.2f}"
     yield f"{mean(abs(math.log(ratio)) <= math.log(RIGHT) for ratio in ratios):.0%}"
-    yield f"{quantile([abs(pair.predicted_compiled / pair.compiled - 1.0) for pair in group], 0.5):.1%}"
-    yield f"{mean(pair.low <= pair.compiled <= pair.high for pair in group):.0%}"
+    yield f"{compiled.median_error:.1%}"
+    yield f"{compiled.inside:.0%}"
 
 
 @dataclass(frozen=True)
-class PricedProblem:
-    """A published problem beside its price, in seconds.
+class PricedProblem(Priced):
+    """A published problem: ``physics`` is its price without the learnt part, ``family`` the kernel that takes most."""
 
-    ``physics`` is the price without its learnt part. ``family`` names the kernel that takes most of the price.
-    ``held_out`` is "problem", "GPU" or "".
-    """
-
-    problem: str
-    gpu: str
+    problem: PublishedProblem
     family: str
-    held_out: str
-    measured: float
-    predicted: float
-    low: float
-    high: float
     physics: float
 
     @property
     def level(self) -> str:
         """What the problem's collection calls it: single ops, chains of ops, or networks."""
-        return self.problem.partition("/")[0]
+        return self.problem.problem.partition("/")[0]
 
 
 def validate_problems(profile: Profile | None = None, output: Path | None = None) -> int:
-    """Price all published problems, print the tables, write a record; returns the exit code.
+    """Price all published problems, print and write the tables; returns the exit code.
 
     ``profile`` is that of the CPU that drives the GPUs; None: the usual host of published measurements. Raises
     PlacerError where the published measurements are not beside the code.
@@ -318,7 +272,7 @@ def validate_problems(profile: Profile | None = None, output: Path | None = None
     problems = list(read_problems())
     say(f"predicting {len(problems)} problems")
     priced = [price_problem(problem, profile) for problem in problems]
-    return publish([asdict(problem) for problem in priced], problem_tables(priced), output)
+    return report(priced, problem_tables(priced), output)
 
 
 def price_problem(problem: PublishedProblem, cpu: Profile | None = None) -> PricedProblem:
@@ -330,15 +284,13 @@ def price_problem(problem: PublishedProblem, cpu: Profile | None = None) -> Pric
     outside = price.components.get("copy", 0.0) + price.components.get("sync", 0.0)
     by_label = physics_by_label(trace, find_gpu(problem.gpu))
     return PricedProblem(
-        problem.problem,
-        problem.gpu,
-        max(by_label, key=by_label.__getitem__, default="none"),
-        {"held-out network": "problem", "held-out GPU": "GPU"}.get(problem.use, ""),
         problem.seconds,
         price.step_seconds - outside,
         price.low - outside,
         price.high - outside,
-        sum(by_label.values()),
+        problem,
+        family=max(by_label, key=by_label.__getitem__, default="none"),
+        physics=sum(by_label.values()),
     )
 
 
@@ -349,12 +301,12 @@ def problem_tables(priced: Sequence[PricedProblem]) -> Iterator[Table | str]:
     titles: dict[str, Mapping[str, Sequence[PricedProblem]]] = {
         "Problems": {
             "all": long,
-            "fitted to": [p for p in long if not p.held_out],
-            "every fifth problem, held out": [p for p in long if p.held_out == "problem"],
-            "a GPU's problems, held out": [p for p in long if p.held_out == "GPU"],
+            "fitted to": [p for p in long if p.problem.use not in ("held-out network", "held-out GPU")],
+            "every fifth problem, held out": [p for p in long if p.problem.use == "held-out network"],
+            "a GPU's problems, held out": [p for p in long if p.problem.use == "held-out GPU"],
         },
         "Level": grouped(long, "level"),
-        "GPU": grouped(long, "gpu"),
+        "GPU": grouped(long, "problem.gpu"),
         "Family": grouped(long, "family"),
     }
     yield from tables(titles, ("times", *ERRORS, "physics alone"), _problem_figures)

@@ -1,17 +1,16 @@
-"""What all validators of published rows do: price each row, count what cannot be priced, write and print."""
+"""What all validators of published rows do: price each row, count what cannot be priced, print and write."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from placer.calibration.validation.compare import Compared, compare, group_by, score
 from placer.calibration.validation.run import say
-from placer.calibration.validation.table import Table, show
+from placer.calibration.validation.table import Table
 from placer.errors import TraceError, UnknownGPU
 from placer.files import write_new
 from placer.printable import printable_text
@@ -40,8 +39,8 @@ def tables(
 
 
 def grouped(rows: Iterable[Priced], field: str) -> dict[str, list[Priced]]:
-    """The rows by what a field of theirs says, in its order."""
-    return dict(sorted(group_by(rows, lambda row: str(getattr(row, field))).items()))
+    """The rows by what a field of theirs, or of its own, says, in its order."""
+    return dict(sorted(group_by(rows, lambda row: str(attrgetter(field)(row))).items()))
 
 
 def price_each(
@@ -62,20 +61,18 @@ def price_each(
         say(f"{number} {what} left out: {reason}")
 
 
-def publish(rows: Sequence[Mapping[str, Any]], items: Iterable[Table | str], output: Path | None) -> int:
-    """Write a record of the rows, a line of JSON each, and print the tables. The exit code is 1 without any row."""
-    if output is not None:
-        write_new(output, ("\n".join(map(json.dumps, rows)) + "\n").encode())
+def report(
+    rows: Sequence[object], items: Iterable[Table | str], output: Path | None, words: Container[int] = (0,)
+) -> int:
+    """Print tables and lines of text as Markdown, and write the same. The exit code is 1 without any of ``rows``.
+
+    ``words`` are the numbers of the columns that are aligned as words.
+    """
+    lines: list[str] = []
     for item in items:
-        lines = [item] if isinstance(item, str) else ["", *item.markdown()]
-        print(printable_text("\n".join(lines)))
-    return 0 if rows else 1
-
-
-def report(table: Table, notes: Sequence[str], words: Container[int], output: Path | None) -> int:
-    """Print a table and notes below it, and write both as Markdown. The exit code is 1 without any row."""
-    show([table, "", *notes], sys.stdout)
+        lines += [item] if isinstance(item, str) else ["", *item.markdown(words)]
+    text = "\n".join(lines)
+    print(printable_text(text))
     if output is not None:
-        lines = [*table.markdown(words), "", *(f"- {note}" for note in notes)]
-        write_new(output, ("\n".join(lines) + "\n").encode())
-    return 0 if table.rows else 1
+        write_new(output, f"{text}\n".encode())
+    return 0 if rows else 1

@@ -80,7 +80,7 @@ def test_the_command_prints_and_writes_the_table_and_says_what_it_leaves_out(
     assert "i7-6700K, Tesla T4 *" in shown  # a stand-in
     assert "1 of 2 right (50%), 0 called a tie, 1 wrong" in shown
     page = written.read_text(encoding="utf-8").splitlines()
-    assert page[1] == "|---|---|---|--:|--:|--:|---|---|---|"
-    assert page[0].count("|") == page[2].count("|") == len(COLUMNS) + 1
+    assert page[2] == "|---|---|---|--:|--:|--:|---|---|---|"
+    assert page[1].count("|") == page[3].count("|") == len(COLUMNS) + 1
     collection.write_text("", encoding="utf-8")
     assert accounts.validate_accounts(collection) == 1

@@ -36,7 +36,7 @@ def test_the_median_counts_and_what_is_not_installed_is_said_and_left_out(
     assert said.startswith("absent: the library is not installed\n")
     assert "3 × step" in shown
     assert "of 1 inside their 90 % interval" in shown
-    assert page.read_text(encoding="utf-8").splitlines()[1] == "|---|---|--:|--:|--:|--:|"
+    assert page.read_text(encoding="utf-8").splitlines()[2] == "|---|---|--:|--:|--:|--:|"
     assert validate_jobs(CPU, names=("absent",)) == 1
     (row,) = measure(("small",), CPU, 3)
     assert (row.runs, row.measured) == ((1e-3, 3e-3, 2e-3), 2e-3)  # the first run warms up
