@@ -12,11 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from placer.calibration.benchmarks.layers import Unrolled
 from placer.calibration.lab.suite.accounts_loops import (
-    CellLoop,
     FFTNet,
     GraphAttention,
-    GraphConvolution,
     Iterated,
     LanguageModel,
     Liquid,
@@ -24,6 +23,7 @@ from placer.calibration.lab.suite.accounts_loops import (
     NextValue,
     ScannedLSTM,
     SentenceScorer,
+    graph_convolution,
 )
 from placer.calibration.lab.suite.dense import nature_features
 from placer.calibration.lab.suite.reference import Operator
@@ -166,22 +166,10 @@ class Heads(nn.Module):
         return torch.cat(second, 1)
 
 
-class OwnTarget(nn.Module):
-    """Mean squared error of a network's output to its input."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.mse_loss(self.network(x), x)
-
-
-def wide(trained: bool) -> nn.Module:
+def wide() -> nn.Module:
     """120 layers 2000-2000, 1.8 GB of weights, on the meta device: nothing here computes with them."""
     with torch.device("meta"):
-        layers = nn.Sequential(*(layer for _ in range(120) for layer in (nn.Linear(2000, 2000), nn.LeakyReLU())))
-    return OwnTarget(layers) if trained else layers
+        return nn.Sequential(*mlp([2000] * 121, nn.LeakyReLU), nn.LeakyReLU())
 
 
 class Flow(nn.Module):
@@ -451,9 +439,10 @@ NETWORKS: dict[str, Callable[..., Callable[..., Any]]] = {
     "perceptron": perceptron, "validated linear": _validated_linear, "blocks": Blocks,
     "two layers by hand": TwoLayersByHand, "heads": Heads, "wide": wide, "flow": Flow,
     "rows as sequence": partial(SequenceModel, nn.RNN, 28, 128, 2, out=10), "language model": LanguageModel,
-    "iterated": Iterated, "next value": NextValue, "scanned LSTM": ScannedLSTM, "cell loop": CellLoop,
-    "LSTM": partial(nn.LSTM, 200, 200), "sentence scorer": SentenceScorer, "liquid": Liquid, "FFTNet": FFTNet,
-    "graph attention": GraphAttention, "graph convolution": GraphConvolution, "message passing": MessagePassing,
+    "iterated": Iterated, "next value": NextValue, "scanned LSTM": ScannedLSTM,
+    "cell loop": lambda: Unrolled(nn.LSTMCell(200, 200)), "LSTM": partial(nn.LSTM, 200, 200),
+    "sentence scorer": SentenceScorer, "liquid": Liquid, "FFTNet": FFTNet,
+    "graph attention": GraphAttention, "graph convolution": graph_convolution, "message passing": MessagePassing,
     "act": Act, "learn": Learn, "rainbow": Rainbow, "learn rainbow": LearnRainbow, "convolutions": convolutions,
     "VGG": partial(_on_meta, vgg), "ResNet": partial(_on_meta, residual), "MobileNet": partial(_on_meta, mobilenet),
     "BERT": partial(_on_meta, bert), "timm": partial(_on_meta, of_timm),

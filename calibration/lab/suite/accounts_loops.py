@@ -100,20 +100,6 @@ class ScannedLSTM(nn.Module):
         return self.head(torch.stack(outputs, dim=1))
 
 
-class CellLoop(nn.Module):
-    """An LSTM cell of 200, called for each element of (steps, batch, 200)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell = nn.LSTMCell(200, 200)
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = c = x.new_zeros(x.shape[1], 200)
-        for step in x.unbind():
-            h, c = self.cell(step, (h, c))
-        return h
-
-
 class SentenceScorer(nn.Module):
     """A parser: every pair of words of a sentence (words, 125) is scored alone, and each score is read at once.
 
@@ -242,53 +228,31 @@ class GraphAttention(nn.Module):
         return total / norm[:, None] + self.bias
 
 
-class GraphConvolution(nn.Module):
-    """A graph convolution with symmetric normalisation, as torch_geometric computes it."""
+def graph_convolution(inputs: int, outputs: int) -> nn.Module:
+    """A graph convolution with symmetric normalisation."""
+    from torch_geometric.nn import GCNConv
 
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.weight = nn.Linear(inputs, outputs, bias=False)
-        self.bias = nn.Parameter(torch.zeros(outputs))
-
-    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
-        nodes = x.shape[0]
-        loops = torch.arange(nodes, device=x.device)
-        source, target = torch.cat([edges, loops.expand(2, -1)], dim=1)
-        ones = x.new_ones(source.shape[0])
-        scale = x.new_zeros(nodes).scatter_add(0, target, ones).pow(-0.5)
-        norm = scale[source] * scale[target]
-        x = self.weight(x)
-        sent = norm[:, None] * x.index_select(0, source)
-        return torch.zeros_like(x).scatter_add(0, target[:, None].expand_as(sent), sent) + self.bias
+    return GCNConv(inputs, outputs)
 
 
 class MessagePassing(nn.Module):
     """Gilmer et al.'s network (2017), 64 and 128 wide: atoms (nodes, 39) and bonds (edges, 11) to one value."""
 
     def __init__(self) -> None:
+        from torch_geometric.nn import NNConv, Set2Set
+
         super().__init__()
         self.project = nn.Sequential(nn.Linear(39, 64), nn.ReLU())
-        self.edge = nn.Sequential(nn.Linear(11, 128), nn.ReLU(), nn.Linear(128, 64 * 64))
-        self.bias = nn.Parameter(torch.zeros(64))
+        edge = nn.Sequential(nn.Linear(11, 128), nn.ReLU(), nn.Linear(128, 64 * 64))
+        self.messages = NNConv(64, 64, edge, root_weight=False)
         self.update = nn.GRU(64, 64)
-        self.readout = nn.LSTM(128, 64, num_layers=3)
+        self.readout = Set2Set(64, processing_steps=6, num_layers=3)
         self.predict = nn.Sequential(nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 1))
 
     def forward(self, atoms: Tensor, bonds: Tensor, edges: Tensor) -> Tensor:
-        source, target = edges
         x = self.project(atoms)
         state = x[None]
         for _ in range(6):
-            weights = self.edge(bonds).view(-1, 64, 64)
-            messages = x[source][:, :, None] * weights
-            sums = x.new_zeros(x.shape[0], 64, 64).index_add(0, target, messages).sum(dim=1)
-            output, state = self.update(F.relu(sums + self.bias)[None], state)
+            output, state = self.update(F.relu(self.messages(x, edges, bonds))[None], state)
             x = output[0]
-        # Set2Set: six steps of an LSTM that attends to the atoms.
-        summary = x.new_zeros(1, 128)
-        memory = (x.new_zeros(3, 1, 64), x.new_zeros(3, 1, 64))
-        for _ in range(6):
-            output, memory = self.readout(summary[None], memory)
-            weights = (x * output[0]).sum(dim=1, keepdim=True).softmax(dim=0)
-            summary = torch.cat([output[0], (x * weights).sum(dim=0, keepdim=True)], dim=1)
-        return self.predict(summary)
+        return self.predict(self.readout(x))

@@ -10,12 +10,13 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from placer.calibration.lab.suite.accounts_dense import convolutions
+from placer.calibration.suite.quick import mlp
 from placer.workload import Job, Part
 
 #: What is run of Lightning and of the Trainer: all that the job and the library's own arguments have in common.
@@ -37,19 +38,8 @@ def rollouts() -> Job:
     )
 
 
-@dataclass(frozen=True)
-class RealJob:
-    """A job, and ``run``, which lets the library do it once and returns the seconds that it took."""
-
-    name: str
-    job: Job
-    run: Callable[[], float]
-
-
-def build(name: str) -> RealJob:
-    """One of ``JOBS``. Raises ImportError where the library is not installed."""
-    job, run = JOBS[name]()
-    return RealJob(name, job, run)
+#: A job, and what lets the library do it once and returns the seconds that it took.
+RealJob = tuple[Job, Callable[[], float]]
 
 
 class Clock:
@@ -64,10 +54,7 @@ class Clock:
         self.seconds = time.perf_counter() - self._began
 
 
-Built = tuple[Job, Callable[[], float]]
-
-
-def stable_baselines3() -> Built:
+def stable_baselines3() -> RealJob:
     """An iteration of Stable-Baselines3's PPO on CartPole: 256 policy steps, then 40 updates."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
@@ -106,52 +93,27 @@ def stable_baselines3() -> Built:
     return job(PPO, "MlpPolicy", "CartPole-v1", env_seconds=seconds, n_steps=256, batch_size=64), run
 
 
-class Classifier(nn.Module):
-    """Rows of 20 features to the probabilities of 2 classes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(20, 64), nn.ReLU(), nn.Dropout(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2), nn.Softmax(-1)
-        )
-
-    def forward(self, X: Tensor) -> Tensor:  # noqa: N803 - scikit-learn's own name
-        return self.layers(X)
-
-
-def skorch() -> Built:
+def skorch() -> RealJob:
     """An epoch of skorch's ``fit``: 32 training batches of 128 rows, then 8 of validation."""
     import numpy as np
     from skorch import NeuralNetClassifier
-    from skorch.callbacks import Callback
 
     from placer.integrations.skorch import job
 
     rows = np.random.default_rng(0).normal(size=(5120, 20)).astype(np.float32)
     labels = (rows[:, 0] > 0).astype(np.int64)
-    clock = Clock()
-
-    class Epochs(Callback):  # type: ignore[misc]
-        """A class of its own: skorch copies what it is given."""
-
-        def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
-            clock.start()
-
-        def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-            clock.stop()
-
-    net = NeuralNetClassifier(
-        Classifier, max_epochs=1, batch_size=128, verbose=0, callbacks=[("clock", Epochs())], device="cpu"
-    )
+    classifier = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Dropout(), *mlp((64, 64, 2)), nn.Softmax(-1))
+    net = NeuralNetClassifier(classifier, max_epochs=1, batch_size=128, verbose=0, device="cpu")
 
     def run() -> float:
+        began = time.perf_counter()
         net.partial_fit(rows, labels)
-        return clock.seconds
+        return time.perf_counter() - began
 
     return job(net, rows, labels), run
 
 
-def lightning(training_rows: int = 3200, validation_rows: int = 1280) -> Built:
+def lightning(training_rows: int = 3200, validation_rows: int = 1280) -> RealJob:
     """A fit of PyTorch Lightning with validation: digits of 28 x 28 pixels, as its tutorials have them.
 
     The second epoch counts: the first one warms up, and the sanity check and the trainer's set-up are before it.
@@ -166,19 +128,7 @@ def lightning(training_rows: int = 3200, validation_rows: int = 1280) -> Built:
 
         def __init__(self) -> None:
             super().__init__()
-            self.net = nn.Sequential(
-                nn.Conv2d(1, 16, 3),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-                nn.Conv2d(16, 32, 3),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-                nn.Flatten(),
-                nn.Linear(800, 128),
-                nn.ReLU(),
-                nn.Dropout(0.2),
-                nn.Linear(128, 10),
-            )
+            self.net = convolutions([1, 16, 32], 3, 0, [128], 28)
 
         def training_step(self, batch: Any, batch_idx: int) -> Tensor:
             pixels, digit = batch
@@ -220,7 +170,7 @@ def lightning(training_rows: int = 3200, validation_rows: int = 1280) -> Built:
     return integration.job(module, training, validation, loading="measure", **LIGHTNING), run
 
 
-def trainer(training_rows: int = 384, evaluation_rows: int = 192) -> Built:
+def trainer(training_rows: int = 384, evaluation_rows: int = 192) -> RealJob:
     """A run of Hugging Face's Trainer with evaluation and gradient accumulation: a small BERT that classifies texts.
 
     The second epoch and its evaluation count: the first one warms up, and the Trainer's set-up is before it.
@@ -229,15 +179,8 @@ def trainer(training_rows: int = 384, evaluation_rows: int = 192) -> Built:
 
     from placer.integrations import transformers as integration
 
-    config = BertConfig(
-        vocab_size=2000,
-        hidden_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=512,
-        max_position_embeddings=64,
-    )
-    model = BertForSequenceClassification(config)
+    sizes = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}
+    model = BertForSequenceClassification(BertConfig(vocab_size=2000, max_position_embeddings=64, **sizes))
 
     def texts(rows: int) -> list[dict[str, Any]]:
         tokens = torch.randint(0, 2000, (rows, 64))
@@ -265,7 +208,7 @@ def trainer(training_rows: int = 384, evaluation_rows: int = 192) -> Built:
     return integration.job(model, training, evaluation, loading="measure", **TRAINER), run
 
 
-def generate() -> Built:
+def generate() -> RealJob:
     """``generate`` of transformers: a GPT of DistilGPT2's size writes 32 tokens after a prompt of 64."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -284,7 +227,7 @@ def generate() -> Built:
 
 
 #: The jobs by name, in the table's order.
-JOBS: dict[str, Callable[[], Built]] = {
+JOBS: dict[str, Callable[[], RealJob]] = {
     "stable_baselines3": stable_baselines3, "skorch": skorch, "lightning": lightning, "trainer": trainer,
     "generate": generate,
 }  # fmt: skip

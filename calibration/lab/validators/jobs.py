@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import placer
-from placer.calibration.lab.suite.jobs import JOBS, RealJob, build
+from placer.calibration.lab.suite.jobs import JOBS
 from placer.calibration.lab.validators.rows import report
 from placer.calibration.validation.run import say
 from placer.calibration.validation.table import Table
@@ -17,6 +16,7 @@ from placer.errors import PlacerError
 from placer.pricing import Cost
 from placer.profile import Profile
 from placer.units import format_seconds
+from placer.workload import Job
 
 #: Times that each job runs; the median counts. One more before warms up.
 RUNS = 5
@@ -27,8 +27,9 @@ COLUMNS = ("job", "parts", "predicted", "90 % interval", "measured", "predicted 
 class JobRow:
     """A job, what was predicted of it on the CPU, and the seconds of its runs."""
 
-    job: RealJob
-    predicted: Cost
+    name: str
+    job: Job
+    cost: Cost
     runs: tuple[float, ...]
 
     @property
@@ -37,19 +38,13 @@ class JobRow:
 
     @property
     def ratio(self) -> float:
-        return self.predicted.step_seconds / self.measured
-
-    @property
-    def inside(self) -> bool:
-        return self.predicted.low <= self.measured <= self.predicted.high
+        return self.cost.step_seconds / self.measured
 
     def cells(self) -> tuple[str, ...]:
         """The job under ``COLUMNS``."""
-        parts = ", ".join(f"{part.count:,g} × {part.name}" for part in self.job.job.parts)
-        predicted, low, high, measured = map(
-            format_seconds, (self.predicted.step_seconds, self.predicted.low, self.predicted.high, self.measured)
-        )
-        return self.job.name, parts, predicted, f"{low} to {high}", measured, f"{self.ratio:.2f}"
+        parts = ", ".join(f"{part.count:,g} × {part.name}" for part in self.job.parts)
+        predicted, low, high = map(format_seconds, (self.cost.step_seconds, self.cost.low, self.cost.high))
+        return self.name, parts, predicted, f"{low} to {high}", format_seconds(self.measured), f"{self.ratio:.2f}"
 
 
 def validate_jobs(
@@ -63,24 +58,20 @@ def validate_jobs(
     ``profile`` None: this machine's. ``output`` gets the table as Markdown. The exit code is 1 if no job can be run.
     """
     rows = list(measure(names, profile, runs))
-    notes = []
-    if rows:
-        off = [math.exp(abs(math.log(row.ratio))) for row in rows]
-        notes.append(f"- off by a factor of {statistics.median(off):.2f} (median), {max(off):.2f} at the most")
-        notes.append(f"- {sum(row.inside for row in rows)} of {len(rows)} inside their 90 % interval")
     table = Table("Jobs on this CPU", COLUMNS, tuple(row.cells() for row in rows))
-    return report(rows, [table, "", *notes], output, (0, 1))
+    inside = sum(row.cost.low <= row.measured <= row.cost.high for row in rows)
+    return report(rows, [table, "", f"{inside} of {len(rows)} inside their 90 % interval"], output, (0, 1))
 
 
 def measure(names: Sequence[str], profile: Profile | None, runs: int) -> Iterator[JobRow]:
     """Each job, predicted, then run. What is left out is said, with the reason."""
     for name in names:
         try:
-            job = build(name)
-            predicted = placer.explain(job.job, devices="cpu", profile=profile).devices["cpu"]
+            job, run = JOBS[name]()
+            cost = placer.explain(job, devices="cpu", profile=profile).devices["cpu"]
         except (PlacerError, ImportError) as error:
             say(f"{name}: {error}")
             continue
-        say(f"{name}: {runs + 1} runs of about {format_seconds(predicted.step_seconds)}")
-        job.run()
-        yield JobRow(job, predicted, tuple(job.run() for _ in range(runs)))
+        say(f"{name}: {runs + 1} runs of about {format_seconds(cost.step_seconds)}")
+        run()
+        yield JobRow(name, job, cost, tuple(run() for _ in range(runs)))
