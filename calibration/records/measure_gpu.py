@@ -32,12 +32,9 @@ from placer.calibration.progress import Progress
 from placer.calibration.runner import measure_all
 from placer.calibration.suite import Entry
 from placer.calibration.validation.recorded import JOURNAL, MEASUREMENTS, PACKED, fitted, own_fit, pack
-from placer.calibration.validation.run import validate
+from placer.calibration.validation.run import say, validate
 from placer.errors import CalibrationError
 from placer.profile import Profile
-
-#: Something to time or to record.
-Call = Callable[[], object]
 
 #: Seconds of a whole run; that starting a process, torch in it and a context takes; and after its time until a part is
 #: ended: it is in the middle of a network or a fit.
@@ -52,34 +49,25 @@ CPU_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Job:
-    """Where to write, which device, until when (on ``clock``), and names of networks to run: empty for all."""
+    """Where to write, which device, until when, and names of networks to run: empty for all."""
 
     folder: Path
     device: str
     deadline: float
     only: tuple[str, ...] = ()
-    clock: Callable[[], float] = time.perf_counter
 
     @property
     def left(self) -> float:
-        return max(self.deadline - self.clock(), 0.0)
+        return max(self.deadline - time.perf_counter(), 0.0)
 
     def networks(self, some: Iterable[Entry]) -> list[Entry]:
         """Those that are wanted and can be built here, each once."""
         wanted = {entry.name: entry for entry in some if entry.name in (self.only or [entry.name])}
         return [entry for entry in wanted.values() if not entry.missing()]
 
-    def write(self, name: str, found: object) -> None:
-        """Put ``found`` into a file of JSON."""
-        text = json.dumps(found, indent=1, default=str) + "\n"
-        profile.replace_file(self.folder / name, text.encode())
-
-    def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
 
 def environment(job: Job) -> None:
-    """The machine and its software: ``environment.json``, ``nvidia-smi.txt``."""
+    """The machine and its software: ``environment.json``."""
     versions = {found.metadata["Name"]: found.version for found in importlib.metadata.distributions()}
     facts = {
         "placer": placer.__version__,
@@ -88,12 +76,8 @@ def environment(job: Job) -> None:
         "packages": {name: versions.get(name, "not installed") for name in PACKAGES},
         "torch": {"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip},
     }
-    job.write("environment.json", facts)
-    try:
-        listed = run_limited(["nvidia-smi", "-q"], seconds=10.0)
-        profile.replace_file(job.folder / "nvidia-smi.txt", listed.encode())
-    except (CalibrationError, OSError) as error:
-        job.say(f"not known of the device: {error}")
+    text = json.dumps(facts, indent=1, default=str) + "\n"
+    profile.replace_file(job.folder / "environment.json", text.encode())
 
 
 def calibrating(job: Job) -> None:
@@ -108,18 +92,18 @@ def calibrating(job: Job) -> None:
     threads, measuring = torch.get_num_threads(), ON_DEVICE + ON_CPU
     targets = [Target(job.device, threads, ON_DEVICE / measuring), Target("cpu", threads, ON_CPU / measuring)]
     journal = Journal(job.folder / JOURNAL, facts)
-    measure_all(targets, measuring * job.left, journal, Progress(), job.clock)
+    measure_all(targets, measuring * job.left, journal, Progress(), time.perf_counter)
     fitted(pack(journal.path))
 
 
 def cells_on_device(job: Job) -> None:
     """Networks on the device, predicted and measured: ``measurements.json``."""
-    measure_cells(job, on_device(), job.device)
+    measure_cells(job, ON_THE_DEVICE, job.device)
 
 
 def cells_on_cpu(job: Job) -> None:
     """Some of them on the CPU."""
-    measure_cells(job, on_cpu(), "cpu")
+    measure_cells(job, ON_THE_CPU, "cpu")
 
 
 def cells_in_bfloat16(job: Job) -> None:
@@ -137,21 +121,16 @@ def third_visit(job: Job) -> None:
     visit_again(job, 2)
 
 
-def on_device() -> list[Entry]:
-    """The networks that are measured on the device, the most valuable first."""
-    return [*entries("reference"), *entries("quick"), *entries("full")]
-
-
-def on_cpu() -> list[Entry]:
-    """Those that are measured on the CPU, too."""
-    return [*entries("reference"), *entries("quick")]
+#: The networks that are measured on the CPU, and on the device, the most valuable first.
+ON_THE_CPU = [*entries("reference"), *entries("quick")]
+ON_THE_DEVICE = [*ON_THE_CPU, *entries("full")]
 
 
 def visit_again(job: Job, visit: int) -> None:
     """Measure what has been visited so many times once more, on the CPU for at most its share of the time."""
-    cpu_end = job.clock() + CPU_SHARE * job.left
-    measure_cells(job, on_cpu(), "cpu", visit=visit, deadline=cpu_end)
-    measure_cells(job, [*on_device(), *accelerator_entries()], job.device, visit=visit)
+    cpu_end = time.perf_counter() + CPU_SHARE * job.left
+    measure_cells(job, ON_THE_CPU, "cpu", visit=visit, deadline=cpu_end)
+    measure_cells(job, [*ON_THE_DEVICE, *accelerator_entries()], job.device, visit=visit)
 
 
 def measure_cells(
@@ -162,7 +141,7 @@ def measure_cells(
         job.networks(some),
         own_profile(job),
         (device,),
-        progress=job.say,
+        progress=say,
         output=job.folder / MEASUREMENTS,
         rounds=3,
         time_limit_per_cell=0.2,
@@ -177,7 +156,7 @@ def own_profile(job: Job) -> Profile:
     try:
         known = own_fit(job.folder)
     except CalibrationError as error:
-        job.say(f"not calibrated ({error}): predictions are of another machine")
+        say(f"not calibrated ({error}): predictions are of another machine")
         known = None
     return profile.load(profile.shipped()[0]) if known is None else known
 
@@ -200,13 +179,13 @@ def run_parts(job: Job, parts: Mapping[Callable[[Job], None], float] = PARTS) ->
         whole = sum(parts[part] for part in coming)
         seconds = (job.left - STARTING * len(coming)) * parts[coming[0]] / whole
         part = coming.pop(0)
-        job.say(f"--- {part.__name__}, {seconds:.0f} s: {part.__doc__}")
-        begun = job.clock()
+        say(f"--- {part.__name__}, {seconds:.0f} s: {part.__doc__}")
+        begun = time.perf_counter()
         error = run_part(part.__name__, job, seconds) if seconds > 0 else "no time was left"
-        took = job.clock() - begun
+        took = time.perf_counter() - begun
         ended: dict[str, object] = {"of": {"part": part.__name__}, "seconds": took}
         if error is not None:
-            job.say(f"{part.__name__} did not end in order: {error}")
+            say(f"{part.__name__} did not end in order: {error}")
             ended = {"of": {"part": part.__name__}, "error": f"after {took:.0f} s: {error}"}
             good = False
         with (job.folder / "run.jsonl").open("a", encoding="utf-8") as log:

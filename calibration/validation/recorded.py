@@ -11,10 +11,13 @@ import hashlib
 import json
 import lzma
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
@@ -89,7 +92,8 @@ def fitted(journal: Path) -> Profile:
         try:
             found = profiles.load(path)
         except ProfileError:  # not there, or not of this format
-            profiles.save(_fit(raw, journal), path)
+            with unpacked(journal) as (observed, fingerprint):
+                profiles.save(build(observed, fingerprint, interrupted=False), path)
             found = profiles.load(path)
     _forget_old_fits(path)
     return found
@@ -113,16 +117,22 @@ def code_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def _fit(raw: bytes, source: Path) -> Profile:
+@contextmanager
+def unpacked(journal: Path) -> Iterator[tuple[Journal, dict[str, Any]]]:
+    """What a journal holds, packed or not, and the fingerprint of its machine.
+
+    Raises CalibrationError where it is no journal, OSError where it cannot be read.
+    """
+    raw = journal.read_bytes()
     try:
-        lines = lzma.decompress(raw) if source.suffix == PACKED else raw
+        lines = lzma.decompress(raw) if journal.suffix == PACKED else raw
         fingerprint = json.loads(lines.partition(b"\n")[0])["fingerprint"]
     except (lzma.LZMAError, ValueError, KeyError, TypeError) as error:
-        raise CalibrationError(f"{source} is no journal of a calibration: {error}") from error
+        raise CalibrationError(f"{journal} is no journal of a calibration: {error}") from error
     with tempfile.TemporaryDirectory() as folder:
-        unpacked = Path(folder) / JOURNAL
-        unpacked.write_bytes(lines)
-        return build(Journal(unpacked, fingerprint, existing=True), fingerprint, interrupted=False)
+        plain = Path(folder) / JOURNAL
+        plain.write_bytes(lines)
+        yield Journal(plain, fingerprint, existing=True), fingerprint
 
 
 def _forget_old_fits(newest: Path) -> None:

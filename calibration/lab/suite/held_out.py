@@ -10,6 +10,7 @@ much Python in them. No network of the validation suite is among them, and calib
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.benchmarks.probe import Limit, Probe, log_int
 from placer.calibration.suite import Entry
+from placer.calibration.suite.entry import Mode
 
 #: Networks of each kind, and those that are drawn as calibration draws them.
 OF_EACH_KIND, AS_CALIBRATION = 20, 40
@@ -38,45 +40,19 @@ def held_out_entries(*, of_each: int = OF_EACH_KIND, as_calibration: int = AS_CA
     for kind in (recurrent, graph, perceptron, elementwise, concatenating, distributions):
         for number in range(of_each):
             random = Random(f"{kind.__name__} {number}")
-            train = random.random() < TRAINED
-            build, example = kind(random)
-            found.append(_entry(f"{kind.__name__}_{number}", kind.__name__, build, example, train=train))
+            mode: Mode = "train" if random.random() < TRAINED else "infer"
+            found.append(_entry(f"{kind.__name__}_{number}", kind.__name__, kind(random), mode))
     for number in range(as_calibration):
         probe: Probe = PROPOSERS["network"][0](Random(f"as calibration {number}"), LIMIT)
-        entry = _entry(
-            f"generated_{number}",
-            "generated",
-            probe.build,
-            probe.example,
-            train=probe.mode == "train",
-            optimizer=probe.optimizer or "adam",
-            loss=probe.loss,
-        )
-        found.append(entry)
+        entry = _entry(f"generated_{number}", "generated", (probe.build, probe.example), probe.mode)
+        found.append(replace(entry, optimizer=probe.optimizer or entry.optimizer, loss=probe.loss))
     return found
 
 
-def _entry(
-    name: str,
-    family: str,
-    build: Callable[[], nn.Module],
-    example: Callable[[], Any],
-    *,
-    train: bool,
-    optimizer: str = "adam",
-    loss: Callable[[Any], Any] | None = None,
-) -> Entry:
+def _entry(name: str, family: str, drawn: Drawn, mode: Mode) -> Entry:
+    build, example = drawn
     shape = next(t.shape for t in example() if isinstance(t, Tensor))
-    return Entry(
-        name,
-        family,
-        build,
-        lambda _: example(),
-        (shape[0] if shape else 1,),
-        ("train" if train else "infer",),
-        optimizer=optimizer,
-        loss=loss,
-    )
+    return Entry(name, family, build, lambda _: example(), (shape[0] if shape else 1,), (mode,))
 
 
 class _Recurrent(nn.Module):

@@ -9,12 +9,8 @@ networks, at the pace that the record's own journal tells.
 
 from __future__ import annotations
 
-import argparse
-import json
-import lzma
-import math
 import statistics
-import tempfile
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -32,11 +28,11 @@ from placer.calibration.fitting.accelerator import (
     with_copies,
 )
 from placer.calibration.lab.suite import accelerator_entries, entries
-from placer.calibration.measuring.journal import Journal, StepObservation
-from placer.calibration.measuring.timing import percentile
-from placer.calibration.suite import Entry
+from placer.calibration.measuring.journal import StepObservation
 from placer.calibration.validation.cells import build_model, cell_workload
+from placer.calibration.validation.compare import quantile
 from placer.calibration.validation.record import Cell, load
+from placer.calibration.validation.recorded import JOURNAL, MEASUREMENTS, PACKED, unpacked
 from placer.pricing import CostModel, Work
 from placer.pricing.framework import HOST_WORK, framework_seconds, host_framework, host_seconds
 from placer.pricing.timeline import copy_seconds, waits_for_device
@@ -69,21 +65,24 @@ class Step:
     weight: float
     copies: float = 0.0
 
-    @property
-    def is_of_host(self) -> bool:
-        """Whether its device waited for its host."""
-        return self.device < HOST_BOUND * (self.seconds + self.copies)
-
 
 @dataclass(frozen=True)
 class Measured:
-    """One record: its cells and the steps of its calibration, those and the fit without families to find a pace by."""
+    """One record: its steps, and those of its calibration with the fit without families to find a pace by."""
 
     name: str
-    cells: tuple[Step, ...]
-    generated: tuple[Step, ...]
+    steps: tuple[Step, ...]
     observations: tuple[StepObservation, ...]
     fit: Device
+
+    @property
+    def networks(self) -> list[str]:
+        return sorted({step.network for step in self.steps if step.network})
+
+    def of_host(self, held: set[str]) -> list[Step]:
+        """The steps whose device waited for its host, without those of networks in ``held``."""
+        steps = [step for step in self.steps if step.network not in held]
+        return [step for step in steps if step.device < HOST_BOUND * (step.seconds + step.copies)]
 
 
 def amounts(works: Sequence[tuple[Work, int]], counts: Mapping[str, float]) -> Array:
@@ -96,25 +95,25 @@ def amounts(works: Sequence[tuple[Work, int]], counts: Mapping[str, float]) -> A
     return np.array(found)
 
 
-def read(folder: Path, networks: Mapping[str, Entry], traces: dict[tuple[str, int, str], Trace]) -> Measured:
+def read(folder: Path, traces: dict[tuple[str, int, str], Trace]) -> Measured:
     """One record; ``traces`` keeps the traces of cells for the next one."""
-    packed = folder / "calibration.journal.xz"
-    with lzma.open(packed, "rt", encoding="utf-8") as file, tempfile.TemporaryDirectory() as scratch:
-        content = file.read()
-        fingerprint = json.loads(content.partition("\n")[0])["fingerprint"]
-        plain = Path(scratch) / "calibration.journal"
-        plain.write_text(content, encoding="utf-8")
-        journal = Journal(plain, fingerprint, existing=True)
-    device, threads = next(key for key in journal.rates if key[0] != "cpu")
-    rates = with_copies(journal.rates[device, threads])
-    fit = Device(device, threads, rates, {}, {}, {}, gpu=catalog_gpu(fingerprint, device))
+    with unpacked(folder / (JOURNAL + PACKED)) as (journal, fingerprint):
+        device, threads = next(key for key in journal.rates if key[0] != "cpu")
+        gpu = catalog_gpu(fingerprint, device)
+        fit = Device(device, threads, with_copies(journal.rates[device, threads]), {}, {}, {}, gpu=gpu)
+        observations = tuple(journal.of(device, threads))
     model = CostModel(fit)
-    observations = tuple(journal.of(device, threads))
-    generated = [_generated(step, model) for step in observations if not _waits(step)]
-    found = load(folder / "measurements.json").cells
-    timed = [cell for cell in found if cell.device == device and cell.measured is not None]
-    cells = [_cell(cell, networks[cell.network], model, traces) for cell in timed if cell.network in networks]
-    return Measured(folder.name, tuple(cells), tuple(generated), observations, fit)
+    steps = [_generated(step, model) for step in observations if not _waits(step)]
+    networks = {entry.name: entry for entry in (*entries("full"), *accelerator_entries()) if not entry.missing()}
+    for cell in load(folder / MEASUREMENTS).cells:
+        if cell.device != device or cell.measured is None or cell.network not in networks:
+            continue
+        key, entry = (cell.network, cell.batch, cell.mode), networks[cell.network]
+        data = entry.data or "host"
+        if key not in traces:
+            traces[key] = trace(cell_workload(entry, build_model(entry), cell, data))
+        steps.append(_cell(cell, cell.measured, traces[key].on(device), data == "device", model))
+    return Measured(folder.name, tuple(steps), observations, fit)
 
 
 def _waits(step: StepObservation) -> bool:
@@ -131,19 +130,13 @@ def _generated(step: StepObservation, model: CostModel) -> Step:
     return Step("", amounts(works, step.counts), seconds, device, weight / step.seconds)
 
 
-def _cell(cell: Cell, entry: Entry, model: CostModel, traces: dict[tuple[str, int, str], Trace]) -> Step:
-    key = cell.network, cell.batch, cell.mode
-    data = entry.data or "host"
-    if key not in traces:
-        traces[key] = trace(cell_workload(entry, build_model(entry), cell, data))
-    step = traces[key].on(cell.device)
+def _cell(cell: Cell, took: float, step: Trace, stays: bool, model: CostModel) -> Step:
     priced = model.price(step)
     copies = 0.0
-    if data != "device":
+    if not stays:
         copies += copy_seconds([t.stored_bytes for t in step.batch], model.fit.rates, "h2d", "pageable")
     if cell.mode == "infer":
         copies += copy_seconds([t.stored_bytes for t in step.outputs], model.fit.rates, "d2h", "pageable")
-    took = cell.measured or math.nan
     seconds = max(took - copies, LEAST_OF_STEP * took)
     works = [(work, 1) for work in priced.works]
     return Step(cell.network, amounts(works, priced.counts), seconds, sum(priced.seconds), 1.0 / took, copies)
@@ -180,47 +173,37 @@ def _least_absolute(rows: Array, targets: Array) -> Array:
     return costs
 
 
-def _of_host(record: Measured, held: set[str]) -> list[Step]:
-    """The steps of a record that the host takes the time of, without those of networks in ``held``."""
-    return [step for step in (*record.generated, *record.cells) if step.is_of_host and step.network not in held]
-
-
 def left_out(record: Measured, others: Sequence[Measured]) -> tuple[list[float], float]:
     """(predicted over measured seconds of each cell by costs of the others' other networks, the pace that was told)."""
-    networks = sorted({step.network for step in record.cells})
     ratios, paces = [], []
     for number in range(FOLDS):
-        held = set(networks[number::FOLDS])
-        costs, _ = fitted([_of_host(other, held) for other in others])
+        held = set(record.networks[number::FOLDS])
+        costs, _ = fitted([other.of_host(held) for other in others])
         framework = host_framework(dict(zip(HOST_WORK, costs.tolist(), strict=True)))
         pace = host_pace(record.observations, record.fit, framework).factor
         paces.append(pace)
-        for step in record.cells:
+        for step in record.steps:
             if step.network in held:
                 predicted = step.copies + max(pace * float(step.amounts @ costs), step.device)
                 ratios.append(predicted / (step.seconds + step.copies))
     return ratios, statistics.median(paces)
 
 
-def main() -> None:
+def main(folders: Sequence[str]) -> None:
     """Print the costs, and the errors of each record without it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("records", type=Path, nargs="+")
-    options = parser.parse_args()
-    networks = {entry.name: entry for entry in (*entries("full"), *accelerator_entries()) if not entry.missing()}
     traces: dict[tuple[str, int, str], Trace] = {}
-    records = [read(folder, networks, traces) for folder in options.records]
-    costs, paces = fitted([_of_host(record, set()) for record in records])
+    records = [read(Path(folder), traces) for folder in folders]
+    costs, paces = fitted([record.of_host(set()) for record in records])
     for name, cost in zip(HOST_WORK, costs.tolist(), strict=True):
         print(f'    "{name}": {1e6 * cost:.3g}e-6,')
     for record, pace in zip(records, paces, strict=True):
         ratios, told = left_out(record, [other for other in records if other is not record])
-        errors = sorted(abs(ratio - 1.0) for ratio in ratios)
+        errors = [abs(ratio - 1.0) for ratio in ratios]
         print(
             f"{record.name}: pace {pace:.2f}, told {told:.2f}; {len(errors)} cells, left out: "
-            f"{percentile(errors, 0.5):.1%} / {percentile(errors, 0.9):.1%}, from {min(ratios):.2f}x"
+            f"{quantile(errors, 0.5):.1%} / {quantile(errors, 0.9):.1%}, from {min(ratios):.2f}x"
         )
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -25,7 +25,7 @@ from placer.calibration.lab.published.machines import (
     read_machine_steps,
 )
 from placer.calibration.lab.published.networks import identity
-from placer.calibration.lab.validators.rows import ERRORS, errors, grouped, price_each, report, tables
+from placer.calibration.lab.validators.rows import ERRORS, Priced, errors, grouped, price_each, report, tables
 from placer.calibration.validation.compare import group_by, mean, quantile
 from placer.calibration.validation.run import say
 from placer.calibration.validation.table import Table
@@ -47,8 +47,8 @@ CLEAR = 2.0
 
 
 @dataclass(frozen=True)
-class PricedRow:
-    """A published time of an op or of a whole step beside its price, in seconds.
+class PricedRow(Priced):
+    """A published time of an op or of a whole step.
 
     ``family`` is that of an op's kernel that takes most of the price, "" of a step. ``held`` tells a case that nothing
     is chosen by.
@@ -57,10 +57,6 @@ class PricedRow:
     row: MachineOp | MachineStep
     group: str
     family: str
-    measured: float
-    predicted: float
-    low: float
-    high: float
     held: bool
 
     @property
@@ -111,7 +107,7 @@ def price_machine_steps(rows: Sequence[MachineStep]) -> Iterator[PricedRow]:
             traces[identity(step)] = trace_step(step)
         price = _predicted(row, traces[identity(step)], profile_of(row))
         held = is_held(row.network)
-        return PricedRow(row, step_group(row), "", row.seconds, price.step_seconds, price.low, price.high, held)
+        return PricedRow(row.seconds, price.step_seconds, price.low, price.high, row, step_group(row), "", held)
 
     return price_each(rows, price, "steps", every=500)
 
@@ -139,7 +135,7 @@ def price_op(row: MachineOp, trace: Trace) -> PricedRow:
     family = max(by_family, key=by_family.__getitem__, default="none")
     factor = seconds / found.step_seconds
     low, high = factor * found.low, factor * found.high
-    return PricedRow(row, op_group(row), family, row.seconds, seconds, low, high, is_held(row.name))
+    return PricedRow(row.seconds, seconds, low, high, row, op_group(row), family, is_held(row.name))
 
 
 def harness_seconds(row: MachineOp, trace: Trace, fit: Device) -> float:

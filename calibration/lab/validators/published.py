@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from placer.calibration.lab.published import PublishedProblem, PublishedStep, read_problems, read_steps, trace_step
-from placer.calibration.lab.validators.rows import ERRORS, errors, grouped, price_each, report, tables
+from placer.calibration.lab.validators.rows import ERRORS, Priced, errors, grouped, price_each, report, tables
 from placer.calibration.validation.compare import group_by, mean, quantile, score
 from placer.calibration.validation.run import say
 from placer.calibration.validation.table import Table
@@ -39,16 +39,6 @@ DEVICE_BOUND = 0.8
 LONG = 1e-3
 #: A predicted speed-up counts as right within this factor of the published one.
 RIGHT = 1.3
-
-
-@dataclass(frozen=True)
-class Priced:
-    """Something published beside its price: seconds, and the bounds of the predicted 90 % interval."""
-
-    measured: float
-    predicted: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -185,7 +175,6 @@ class SpeedUp(Priced):
 
     step: PublishedStep
     eager: float
-    as_compiled: bool
 
     @property
     def speed_up(self) -> float:
@@ -203,10 +192,7 @@ def speed_up(step: PublishedStep, cpu: Profile | None) -> SpeedUp:
     trace = trace_step(step, compiled=True)
     eager = priced_as_published(step, replace(trace, compiled=None), cpu)
     price = priced_as_published(step, trace, cpu)
-    is_compiled = price.priced.compilation is not None
-    return SpeedUp(
-        step.compiled_seconds, price.step_seconds, price.low, price.high, step, eager.step_seconds, is_compiled
-    )
+    return SpeedUp(step.compiled_seconds, price.step_seconds, price.low, price.high, step, eager.step_seconds)
 
 
 def looked_at(network: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
@@ -16,9 +17,19 @@ from placer.files import write_new
 from placer.printable import printable_text
 
 Asked = TypeVar("Asked")
-Priced = TypeVar("Priced")
+Row = TypeVar("Row")
 #: The columns of ``errors``.
 ERRORS = ("median error", "p90", "bias", "in interval")
+
+
+@dataclass(frozen=True)
+class Priced:
+    """Something published beside its price: seconds, and the bounds of the predicted 90 % interval."""
+
+    measured: float
+    predicted: float
+    low: float
+    high: float
 
 
 def errors(rows: Sequence[Compared]) -> tuple[str, ...]:
@@ -29,23 +40,21 @@ def errors(rows: Sequence[Compared]) -> tuple[str, ...]:
 
 
 def tables(
-    titles: Mapping[str, Mapping[str, Sequence[Priced]]],
+    titles: Mapping[str, Mapping[str, Sequence[Row]]],
     columns: Sequence[str],
-    figures: Callable[[Sequence[Priced]], Iterable[str]],
+    figures: Callable[[Sequence[Row]], Iterable[str]],
 ) -> Iterator[Table]:
     """A table for each title, a line for each of its groups; the first column says how many rows the group has."""
     for title, groups in titles.items():
         yield compare("", title, groups, columns, lambda rows: (str(len(rows)), *figures(rows)))
 
 
-def grouped(rows: Iterable[Priced], field: str) -> dict[str, list[Priced]]:
+def grouped(rows: Iterable[Row], field: str) -> dict[str, list[Row]]:
     """The rows by what a field of theirs, or of its own, says, in its order."""
     return dict(sorted(group_by(rows, lambda row: str(attrgetter(field)(row))).items()))
 
 
-def price_each(
-    asked: Sequence[Asked], price: Callable[[Asked], Priced], what: str, every: int = 50
-) -> Iterator[Priced]:
+def price_each(asked: Sequence[Asked], price: Callable[[Asked], Row], what: str, every: int = 50) -> Iterator[Row]:
     """The price of each that can be built and traced. The others are counted by reason in the last lines said."""
     left_out: Counter[str] = Counter()
     for number, one in enumerate(asked, 1):
