@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 from unittest import mock
 
@@ -22,13 +23,16 @@ from torch.nn import functional
 
 from placer.calibration.lab.published.plain_networks import PLAIN, NeuMF
 from placer.calibration.lab.published.table import PublishedStep
-from placer.calibration.lab.published.torchvision_ops import load_torchvision
 from placer.errors import TraceError, first_line
 from placer.tracing import OpCall, Trace, trace
 from placer.workload import Workload
 
 #: A real run of a language model of a few hundred million parameters takes up to a minute on a CPU.
 LIMIT_SECONDS = 600.0
+#: Ops that torchvision's import describes, and that only its compiled library defines.
+_COMPILED = ("nms", "qnms")
+#: Holds the definitions: they end with the object.
+_definitions: list[Any] = []
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
 
@@ -69,6 +73,26 @@ def _traced(step: PublishedStep, compiled: bool) -> Trace:
             return trace(build(step, "meta", compiled=compiled))
         except TraceError:  # the step reads values, which the meta device does not have
             return trace(build(step, "cpu", compiled=compiled), limit_seconds=LIMIT_SECONDS)
+
+
+def load_torchvision() -> None:
+    """Import torchvision where it is installed, as timm and transformers do, also where its compiled ops do not load.
+
+    Its wheel may be made for another build of torch. Its networks for classification need none of these ops. Raises
+    what its import raises.
+    """
+    if find_spec("torchvision") is None:
+        return
+    try:
+        import torchvision
+    except RuntimeError as error:
+        if "torchvision::" not in str(error):
+            raise
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for name in _COMPILED:
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _definitions.append(library)
+        import torchvision  # noqa: F401
 
 
 def with_kept_gradients(traced: Trace, calls: tuple[OpCall, ...], cleared: bool) -> tuple[OpCall, ...]:

@@ -1,4 +1,4 @@
-"""The networks of the accounts, by name. Those that transformers or timm have are built by these."""
+"""The networks of the accounts, by name. Those that libraries have are built by these."""
 
 from __future__ import annotations
 
@@ -266,13 +266,6 @@ def bert() -> nn.Module:
     return Logits(of_transformers("BertForSequenceClassification", "BertConfig", attn_implementation="eager"))
 
 
-def of_timm(name: str) -> nn.Module:
-    """A network of timm, without weights. Raises ImportError where timm is not installed."""
-    import timm
-
-    return timm.create_model(name)
-
-
 # Reinforcement learning: what a policy computes in a rollout and in an update. The environments are not rebuilt.
 
 
@@ -445,5 +438,5 @@ NETWORKS: dict[str, Callable[..., Callable[..., Any]]] = {
     "graph attention": GraphAttention, "graph convolution": graph_convolution, "message passing": MessagePassing,
     "act": Act, "learn": Learn, "rainbow": Rainbow, "learn rainbow": LearnRainbow, "convolutions": convolutions,
     "VGG": partial(_on_meta, vgg), "ResNet": partial(_on_meta, residual), "MobileNet": partial(_on_meta, mobilenet),
-    "BERT": partial(_on_meta, bert), "timm": partial(_on_meta, of_timm),
+    "BERT": partial(_on_meta, bert),
 }  # fmt: skip

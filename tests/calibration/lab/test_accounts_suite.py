@@ -17,7 +17,7 @@ from placer.tracing import trace
 SLOW = ("mxnet-2714-80fc", "jcjohnson-resnet-34")
 POINTS = [(account, point) for account in accounts() for point in account.points]
 #: Networks whose first step takes seconds for real, or that have no weights: these are traced only.
-HEAVY = {"language model", "BERT", "ResNet", "VGG", "MobileNet", "wide", "timm", "heads", "product", "sum", "draw two"}
+HEAVY = {"language model", "BERT", "ResNet", "VGG", "MobileNet", "wide", "heads", "product", "sum", "draw two"}
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +57,6 @@ TRIED = [
 def test_the_first_point_is_traced_and_runs(account: Account) -> None:
     torch.manual_seed(0)
     for step in account.points[0].steps:
-        if step.network == "timm":
-            continue
         workload = step.part().workload
         assert trace(workload, limit_seconds=200.0).calls
         if step.network in HEAVY:
