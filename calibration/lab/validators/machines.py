@@ -25,8 +25,18 @@ from placer.calibration.lab.published.machines import (
     read_machine_steps,
 )
 from placer.calibration.lab.published.networks import identity
-from placer.calibration.lab.validators.rows import ERRORS, Priced, errors, grouped, price_each, report, tables
-from placer.calibration.validation.compare import group_by, mean, quantile
+from placer.calibration.lab.validators.rows import (
+    ERRORS,
+    OP_ERRORS,
+    Priced,
+    errors,
+    grouped,
+    op_errors,
+    price_each,
+    report,
+    tables,
+)
+from placer.calibration.validation.compare import group_by, quantile
 from placer.calibration.validation.run import say
 from placer.calibration.validation.table import Table
 from placer.pricing import Prediction, Residence, predict
@@ -176,11 +186,6 @@ def with_held_apart(priced: Sequence[PricedRow]) -> dict[str, Sequence[PricedRow
     return groups
 
 
-def _factors(rows: Sequence[PricedRow]) -> list[float]:
-    """By which factor each price is off, in whichever direction."""
-    return [max(row.predicted / row.measured, row.measured / row.predicted) for row in rows]
-
-
 def op_tables(priced: Sequence[PricedRow]) -> Iterator[Table | str]:
     """The ops: by group, with every fourth case apart, by family and machine, and who is faster."""
     timed = [p for p in priced if not _is_bound(p)]
@@ -189,13 +194,9 @@ def op_tables(priced: Sequence[PricedRow]) -> Iterator[Table | str]:
     for name, rows in grouped(timed, "group").items():
         titles[name] = grouped(rows, "family")
     titles["Machine"] = grouped(timed, "table")
-    yield from tables(titles, ("times", *ERRORS, "within 2x"), _op_figures)
+    yield from tables(titles, ("times", *OP_ERRORS), op_errors)
     yield ""
     yield from ratio_lines(priced)
-
-
-def _op_figures(rows: Sequence[PricedRow]) -> tuple[str, ...]:
-    return (*errors(rows), f"{mean(factor <= 2.0 for factor in _factors(rows)):.0%}")
 
 
 def _is_bound(priced: PricedRow) -> bool:
@@ -213,7 +214,8 @@ def step_tables(priced: Sequence[PricedRow]) -> Iterator[Table | str]:
 
 
 def _step_figures(rows: Sequence[PricedRow]) -> tuple[str, ...]:
-    return (*errors(rows), f"{quantile(_factors(rows), 0.5):.2f}x")
+    factors = [max(row.predicted / row.measured, row.measured / row.predicted) for row in rows]
+    return (*errors(rows), f"{quantile(factors, 0.5):.2f}x")
 
 
 def ratio_lines(priced: Iterable[PricedRow]) -> Iterator[str]:

@@ -30,7 +30,7 @@ from torch import Tensor
 from placer import machine
 from placer.calibration.benchmarks.probe import Apply, step_of
 from placer.calibration.lab.op_record import TimedCall, distinct, read, timed_calls
-from placer.calibration.lab.validators.rows import ERRORS, errors, tables
+from placer.calibration.lab.validators.rows import OP_ERRORS, Priced, op_errors, tables
 from placer.calibration.measuring.in_place import time_step
 from placer.calibration.measuring.step import Step
 from placer.calibration.measuring.timing import LARGE_BLOCK
@@ -136,14 +136,10 @@ def _timed(
 
 
 @dataclass(frozen=True)
-class Scored:
-    """A call beside its price, the interval of that, and what it took (seconds)."""
+class Scored(Priced):
+    """A call of a record beside its price."""
 
     timed: TimedCall
-    predicted: float
-    measured: float
-    low: float
-    high: float
 
     @property
     def threads(self) -> str:
@@ -174,14 +170,14 @@ def score_record(path: Path, calibrated: Profile | None) -> list[Scored]:
             models[key] = CostModel(estimate if calibrated is None else calibrated.fit("cpu", call.threads))
         (price,), (sigma,), _ = models[key].price_works([call.work])
         spread = math.exp(Z90 * math.hypot(sigma, models[key].fit.interval.get("base", 0.0)))
-        scored.append(Scored(call, price, call.seconds, price / spread, price * spread))
+        scored.append(Scored(call.seconds, price, price / spread, price * spread, call))
     return scored
 
 
 def print_scores(scored: Sequence[Scored]) -> None:
     """A table, and the ops that are furthest off."""
     groups = {"all": scored, **group_by(scored, attrgetter("threads"))}
-    show(tables({"calls": groups}, ("number", *ERRORS), errors), sys.stdout)
+    show(tables({"calls": groups}, ("number", *OP_ERRORS), op_errors), sys.stdout)
     by_op = group_by(scored, attrgetter("op"))
     ratios = {}
     for op, calls in by_op.items():

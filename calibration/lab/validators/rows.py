@@ -18,8 +18,9 @@ from placer.printable import printable_text
 
 Asked = TypeVar("Asked")
 Row = TypeVar("Row")
-#: The columns of ``errors``.
+#: The columns of ``errors``, and of ``op_errors``.
 ERRORS = ("median error", "p90", "bias", "in interval")
+OP_ERRORS = (*ERRORS, "within 2x")
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ def errors(rows: Sequence[Compared]) -> tuple[str, ...]:
     reached = score(rows)
     ratio = f"{reached.median_ratio:.2f}x"
     return f"{reached.median_error:.1%}", f"{reached.p90_error:.0%}", ratio, f"{reached.inside:.0%}"
+
+
+def op_errors(rows: Sequence[Compared]) -> tuple[str, ...]:
+    """The errors of single ops: also the share within a factor of two."""
+    return (*errors(rows), f"{1.0 - score(rows).beyond_2x:.0%}")
 
 
 def tables(
