@@ -226,13 +226,15 @@ def choose(
             used = current_profile(profile)
             candidates = gather(used, names, here=True, modules=traced.modules, threads=options.threads)
             table = answer(Question(traced, candidates, options.aim, recorded=True, measure=options.measure))
-            record(table, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            placement = placing.decided(table)
+        record(table, seconds)
     except PlacerError as error:
         if strict():
             raise
         return logged(placing.by_convention(error, profile))
     warn_estimated(used)
-    return logged(placing.place(table))
+    return logged(placing.place(placement, table))
 
 
 def logged(placement: Placement) -> Placement:

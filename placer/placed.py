@@ -28,7 +28,7 @@ from placer.decision import (
     recorded,
     unpredicted,
 )
-from placer.errors import PlacerError, PlacerWarning, ProfileError
+from placer.errors import PlacerError, PlacerWarning, ProfileError, first_line
 from placer.explanation import Explanation, card
 from placer.lazy import cached_property
 from placer.placement import (
@@ -219,20 +219,31 @@ class Placing:
     def optimizer(self) -> Optimizers:
         return self.work.optimizers if isinstance(self.work, Job) else self.given
 
-    def place(self, table: Table) -> Placement:
-        """What a table says, the same for all ranks of a run, with the model moved.
-
-        Another one and a PlacerWarning where the device refused it.
-        """
+    def decided(self, table: Table) -> Placement:
+        """What a table says, the same for all ranks of a run. Nothing is moved yet."""
         decision = ranks.agreed(table.decide(), table.costs, self.workload, tuned=self.threads == "tune")
-        refused = self._move(decision)
-        if refused is not None:
-            decision = refused
-            warnings.warn(PlacerWarning(f"not placed as predicted: {decision.reason}"), stacklevel=3)
+        return self._predicted(table, decision)
+
+    def place(self, placement: Placement, table: Table) -> Placement:
+        """The same with the model moved; another one and a PlacerWarning where the device refused it."""
+        refused = self._move(placement.decision)
+        if refused is None:
+            return placement
+        warnings.warn(PlacerWarning(f"not placed as predicted: {refused.reason}"), stacklevel=3)
+        return self._predicted(table, refused)
+
+    def _predicted(self, table: Table, decision: Decision) -> Placement:
+        """The answer of a table. A part of a job has its own reason, unless it goes along with the job."""
         if not isinstance(self.work, Job):
             return _placed_step(table, decision)
-        reason = f"{decision.device}: with the job ({decision.reason})"
-        parts = {part.name: _placed_step(table.alone(part), replace(decision, reason=reason)) for part in table.parts}
+        parts: dict[str, Placement] = {}
+        for part in table.parts:
+            alone = table.alone(part)
+            of_part = alone.decide()
+            if of_part.device != decision.device:
+                reason = f"{decision.device}: with the job ({decision.reason})"
+                of_part = Decision(decision.device, of_part.threads, decision.confidence, reason)
+            parts[part.name] = _placed_step(alone, of_part)
         return JobPlacement(self.work, decision, table, parts=parts)
 
     def forced(self, device: str) -> Placement:
@@ -306,17 +317,24 @@ def _placed_step(table: Table, decision: Decision) -> Placement:
 
 
 def record(table: Table, seconds: float) -> None:
-    """A decision that took so long, with its rows, into the history: for ``placer explain`` without a target."""
-    rows = Explanation.of_rows(table)
-    refused = history.record({"kind": "decision", "seconds": seconds, "explanation": rows.to_dict()})
+    """A decision that took so long, with its rows, into the history: for ``placer explain`` without a target.
+
+    Never raises, unless ``PLACER_STRICT=1``.
+    """
+    try:
+        rows = Explanation.of_rows(table)
+        refused = history.record({"kind": "decision", "seconds": seconds, "explanation": rows.to_dict()})
+    except Exception as error:  # whatever goes wrong in the history costs a line of it, not the decision
+        if strict():
+            raise
+        _warn_unkept(f"explaining one failed with {type(error).__name__}: {first_line(error)}")
+        return
     if refused is not None:
-        _warn_unkept(f"cannot write {history.history_path()} ({refused})")
+        path = history.history_path()
+        _warn_unkept(f"cannot write {path} ({refused}); make room there, or name another folder in PLACER_HOME")
 
 
 @cache
 def _warn_unkept(why: str) -> None:
     """Once in a process and not for every decision: the answer is there all the same."""
-    message = (
-        f"decisions and step times are not kept for later runs: {why}; make room there, or name another folder in "
-    )
-    warnings.warn(PlacerWarning(f"{message}PLACER_HOME"), stacklevel=4)
+    warnings.warn(PlacerWarning(f"decisions and step times are not kept for later runs: {why}"), stacklevel=4)

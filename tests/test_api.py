@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import placer
 from placer import machine, profile
-from placer.decision import history, pipeline
+from placer.decision import Table, history, pipeline
 from placer.errors import PlacerError, PlacerWarning, ProfileError, TraceError
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
@@ -112,6 +112,34 @@ def test_every_decision_is_recorded_where_that_can_be_and_no_explanation(
     monkeypatch.setenv("PLACER_HOME", str(tmp_path / "file" / "home"))
     with pytest.warns(PlacerWarning, match="decisions and step times are not kept for later runs: cannot write"):
         assert placer.choose(model, (32, 84), devices="cpu", profile=calibrated).confidence == 1.0
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "warned", "confidence"),
+    [
+        (placer.Explanation, "of_rows", "not kept for later runs: .* RuntimeError: odd", 1.0),
+        (Table, "decide", "placed on cpu without a prediction: .* RuntimeError: odd", None),
+    ],
+)
+def test_a_fault_of_placer_costs_a_line_of_the_history_or_the_prediction_and_nothing_more(
+    owner: type,
+    name: str,
+    warned: str,
+    confidence: float | None,
+    model: nn.Module,
+    calibrated: Profile,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*args: object) -> None:
+        raise RuntimeError("odd")
+
+    monkeypatch.setattr(owner, name, broken)
+    with pytest.warns(PlacerWarning, match=warned):
+        placement = placer.choose(model, (32, 84), devices="cpu")
+    assert (str(placement.device), placement.confidence) == ("cpu", confidence)
+    monkeypatch.setenv("PLACER_STRICT", "1")
+    with pytest.raises((RuntimeError, placer.PlacerError), match="odd"):
+        placer.choose(model, (16, 84), devices="cpu")
 
 
 def test_threads_tune_takes_the_best_calibrated_count(model: nn.Module, handmade_profile: Profile) -> None:
