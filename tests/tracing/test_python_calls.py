@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import gc
 import pstats
 import sys
 from functools import partial
@@ -83,6 +84,22 @@ def test_a_profiler_written_in_c_goes_on_listening() -> None:
         profiler.disable()
     functions = {function for _, _, function in pstats.Stats(profiler).stats}  # type: ignore[attr-defined]
     assert {"trace", "seen_afterwards"} <= functions
+
+
+def test_what_listens_to_the_garbage_collector_is_not_counted() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        self.litter = [[] for _ in range(1000)]  # containers: what makes the collector start
+        return x * 2
+
+    workload = make_workload(module(forward), (2, 2), mode="infer")
+    count, before = trace(workload).python_calls, gc.get_threshold()
+    gc.callbacks.append(lambda phase, info: None)
+    gc.set_threshold(10)
+    try:
+        assert trace(workload).python_calls == count
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.pop()
 
 
 def test_tracing_a_step_function_counts_nothing_of_its_own() -> None:
