@@ -100,8 +100,7 @@ def attention_that_asks_for_the_compiler() -> Case:
 
     def forward(self: Any, x: Tensor) -> Tensor:
         heads = self.project(x).unflatten(-1, (2, 16)).transpose(1, 2)
-        result: Tensor = flex_attention(heads, heads, heads)
-        return result
+        return flex_attention(heads, heads, heads)
 
     return module(forward, project=nn.Linear(8, 32)), {"batch": torch.randn(2, 16, 8), "mode": "infer"}, []
 
@@ -112,8 +111,7 @@ def an_ensemble_by_vmap() -> Case:
     stacked, _ = torch.func.stack_module_state(nets)  # type: ignore[arg-type]
 
     def one(values: dict[str, Tensor], x: Tensor) -> Tensor:
-        result: Tensor = torch.func.functional_call(nets[0], values, (x,))
-        return result
+        return torch.func.functional_call(nets[0], values, (x,))
 
     return (
         (lambda x: torch.func.vmap(one, in_dims=(0, None))(stacked, x)),
@@ -247,8 +245,7 @@ def a_frozen_script() -> Case:
 @case
 def a_condition_as_an_operator() -> Case:
     def forward(self: Any, x: Tensor) -> Tensor:
-        result: Tensor = torch.cond(x.sum() > 0, lambda x: self.body(x), lambda x: self.body(-x), (x,))
-        return result
+        return torch.cond(x.sum() > 0, lambda x: self.body(x), lambda x: self.body(-x), (x,))
 
     return module(forward, body=nn.Linear(4, 4)).eval(), {"batch": torch.ones(3, 4), "mode": "infer"}, []
 

@@ -70,8 +70,7 @@ def test_a_device_that_lacks_a_dtype_or_an_op_is_left_out(
 def test_steps_of_other_layouts_or_other_ops_on_the_accelerator_have_another_key() -> None:
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cuda", dtype=torch.float16, enabled=self.enabled):
-            result: torch.Tensor = self.layer(x)
-            return result
+            return self.layer(x)
 
     def key(*, enabled: bool) -> str:
         model.enabled = enabled  # type: ignore[assignment]

@@ -54,8 +54,7 @@ def t5() -> Any:
 
 def generated(model: Any, new_tokens: int, batch: int = 2) -> torch.Tensor:
     ids = torch.ones(batch, PROMPT, dtype=torch.int64)
-    made: torch.Tensor = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=new_tokens)
-    return made
+    return model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=new_tokens)
 
 
 class Ops(TorchDispatchMode):

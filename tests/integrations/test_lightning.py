@@ -128,7 +128,6 @@ def test_a_fit_where_placer_says_runs_as_many_steps_as_its_job_says(
     options = {"max_epochs": 2, **QUIET, **given}
     module = Validated()
     job = integration.job(module, loader(), loader(), **options)
-    assert job.repeats is not None
     steps = {part.name: part.count * job.repeats for part in job.parts}
     arguments = integration.trainer_args(module, loader(), loader(), **options)
     assert arguments == {**options, "accelerator": "cpu", "devices": 1}

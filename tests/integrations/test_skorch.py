@@ -28,8 +28,7 @@ class Net(nn.Module):
         self.layers = nn.Sequential(nn.Linear(6, units), nn.ReLU(), nn.Dropout(), nn.Linear(units, 2), nn.Softmax(-1))
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:  # noqa: N803
-        result: torch.Tensor = self.layers(X)
-        return result
+        return self.layers(X)
 
 
 def data() -> tuple[Any, Any]:

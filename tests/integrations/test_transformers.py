@@ -113,7 +113,6 @@ def test_a_trainer_where_placer_says_runs_as_many_steps_as_its_job_says(
     options = quiet | {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4} | given
     net, data, steps = model(), Sentences(), Steps()
     job = integration.job(net, data, data, **options)
-    assert job.repeats is not None
     counts = {part.name: part.count * job.repeats for part in job.parts}
     arguments = integration.training_args(net, data, data, **options)
     assert arguments == {**options, "use_cpu": True}

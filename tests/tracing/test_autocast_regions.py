@@ -65,8 +65,7 @@ def test_in_a_step_under_autocast_a_region_can_switch_it_off() -> None:
 
 def follows(self: Any, x: torch.Tensor) -> torch.Tensor:
     with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=self.enabled):
-        result: torch.Tensor = self.inside(x)
-        return result
+        return self.inside(x)
 
 
 @pytest.mark.parametrize(

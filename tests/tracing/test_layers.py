@@ -64,8 +64,7 @@ def test_checkpointed_layers_run_forward_again_inside_backward() -> None:
 
 def test_a_copy_that_the_step_makes_of_a_layer_is_that_layer() -> None:
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.last(torch.relu(copy.deepcopy(self.layer)(x) + self.layer(x)))
-        return result
+        return self.last(torch.relu(copy.deepcopy(self.layer)(x) + self.layer(x)))
 
     model = module(forward, layer=nn.Linear(4, 4), last=nn.Linear(4, 2))
     found = trace(make_workload(model, (3, 4), mode="infer"))

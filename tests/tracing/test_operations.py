@@ -280,8 +280,7 @@ def test_a_recurrent_layer_is_one_call(kind: str, batch_first: bool) -> None:
 def test_a_recurrent_layer_on_a_packed_sequence_is_one_call() -> None:
     def forward(self: Any, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        last: torch.Tensor = self.rnn(packed)[1][0]
-        return last
+        return self.rnn(packed)[1][0]
 
     model = module(forward, rnn=nn.LSTM(3, 5, batch_first=True))
     example = (torch.randn(4, 6, 3), torch.tensor([6, 2, 5, 1]))

@@ -258,8 +258,7 @@ def test_a_breakpoint_of_sys_monitoring_is_not_met_in_a_child(everywhere: bool) 
 
     def step() -> str | None:
         len(os.listdir())  # noqa: PTH208 - any call
-        name: str | None = monitoring.get_tool(tool)
-        return name
+        return monitoring.get_tool(tool)
 
     monitoring.use_tool_id(tool, "debugger")
     try:

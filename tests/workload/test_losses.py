@@ -40,7 +40,6 @@ def test_a_function_of_a_file(tmp_path: Path) -> None:
     own, two = parse_loss(f"{path}:own"), parse_loss(f"{path}:two")
     assert usual_target(own, [((4, 3), torch.float32)] * 2) is None
     compared = usual_target(two, [((4, 3), torch.float16)])
-    assert compared is not None
     assert (compared.shape, compared.dtype) == ((4, 3), torch.float16)
     with pytest.raises(ValueError, match="the model returns 2 tensors"):
         usual_target(two, [((4, 3), torch.float32)] * 2)
@@ -53,7 +52,6 @@ SHAPES = {(32, 10): (32,), (8, 21, 14, 14): (8, 14, 14), (10,): ()}
 @pytest.mark.parametrize("text", ["cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss"])
 def test_classes_are_indices_of_the_second_size(text: str, given: tuple[int, ...], expected: tuple[int, ...]) -> None:
     compared = usual_target(parse_loss(text), [(given, torch.float32)])
-    assert compared is not None
     assert (compared.shape, compared.dtype) == (expected, torch.int64)
 
 

@@ -264,10 +264,8 @@ class Several(nn.Module):
 
 
 def described(found: Target) -> list[str]:
-    model = found.model
-    assert isinstance(model, nn.Module)
-    assert not model.training
-    workload = replace(make_workload(model, batch=found.args), kwargs=dict(found.kwargs))
+    assert not found.model.training
+    workload = replace(make_workload(found.model, batch=found.args), kwargs=dict(found.kwargs))
     assert [call.op for call in trace(workload).calls] == ["aten::mul", "aten::add"]
     return workload.describe_inputs()
 

@@ -138,9 +138,7 @@ def learnt(*values: complex, dtype: torch.dtype = torch.float32) -> torch.Tensor
 
 def test_a_given_loss_comes_first_then_the_models_own() -> None:
     output = SimpleNamespace(loss=learnt(1.0).sum(), logits=learnt(2.0))
-    found = loss_of(output, lambda out: 2.0 * out.logits.sum())
-    assert found is not None
-    assert found.item() == 4.0
+    assert loss_of(output, lambda out: 2.0 * out.logits.sum()).item() == 4.0
     assert loss_of(output, lambda out: out.logits.detach().sum()) is None
     assert loss_of(output, lambda out: None) is None
     for make in (OrderedDict, dict, SimpleNamespace):
@@ -150,7 +148,6 @@ def test_a_given_loss_comes_first_then_the_models_own() -> None:
 def test_else_all_floating_outputs_are_summed_each_once_and_the_real_part_of_complex_ones() -> None:
     x, z = learnt(1.0, 2.0), learnt(3.0 + 4.0j, dtype=torch.complex64)
     found = loss_of({"x": [x, (x,)], "z": z, "row": torch.arange(3), "fixed": torch.ones(2), "loss": learnt(5.0)}, None)
-    assert found is not None
     assert (found.item(), found.is_complex()) == (11.0, False)
     found.backward()
     assert z.grad is not None

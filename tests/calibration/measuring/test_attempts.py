@@ -68,8 +68,7 @@ def network() -> nn.Module:
     """An op that is traced as a whole, one whose recorded name is another, views, and plain ops."""
 
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.last(self.sequence(self.first(x))[0][:, -1])
-        return output
+        return self.last(self.sequence(self.first(x))[0][:, -1])
 
     first = nn.Sequential(nn.Conv1d(3, 8, 3), nn.BatchNorm1d(8), nn.ReLU())
     return module(forward, first=first, sequence=nn.LSTM(14, 4), last=nn.Linear(4, 2))
@@ -78,7 +77,6 @@ def network() -> nn.Module:
 def test_a_probe_is_measured_and_described(bench: Bench) -> None:
     one = Probe("network", "one", network, lambda: (torch.randn(4, 3, 16),), "train", "sgd")
     seen = bench.measure(one, seconds=0.02)
-    assert seen is not None
     assert (seen.device, seen.family, seen.name) == ("cpu", "network", "one")
     times = {op.op: op.seconds for op in seen.ops}
     assert {"aten::lstm_backward", "aten::convolution_backward", "optimizer::SGD"} < set(times)

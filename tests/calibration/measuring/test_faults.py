@@ -77,7 +77,6 @@ def test_the_second_is_told_what_to_do_however_it_spells_the_path(
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     target = tmp_path / "p.json"
     holder = subprocess.Popen([sys.executable, "-c", HOLDS, str(target)], stdout=subprocess.PIPE, text=True)
-    assert holder.stdout is not None
     with holder.stdout:
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(CalibrationError, match="another calibration"), locked(target):

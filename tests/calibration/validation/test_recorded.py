@@ -66,7 +66,6 @@ def test_a_packed_profile_is_read_as_a_plain_one(handmade_profile: Profile, tmp_
     read = profiles.load(packed)
     assert (read.fits, read.created, read.fingerprint) == (known.fits, known.created, known.fingerprint)
     kept = recorded.kept_profile(tmp_path, "profile.json")
-    assert kept is not None
     assert kept.fits == known.fits
     assert recorded.kept_profile(tmp_path, "") is None
 
