@@ -20,8 +20,9 @@ import signal
 import struct
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
-from itertools import islice, tee
+from itertools import tee
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -33,7 +34,7 @@ from placer.errors import TraceError, first_line
 from placer.tracing.isolation import numpy_random
 
 if hasattr(os, "fork"):  # not on Windows
-    from placer.tracing.unshared import hold, let_go, let_nobody_watch, own_files, own_memory, without_collections
+    from placer.tracing.unshared import hold, let_go, let_nobody_watch, own_files, own_memory
 
 T = TypeVar("T")
 
@@ -45,8 +46,17 @@ _LOOK_SECONDS = 0.05
 _PAUSES = 4
 #: The share of the free memory that a child may take.
 _MEMORY_SHARE = 0.9
-#: The length of what a child sends comes first.
+#: How often a child is forked at most, until it finds that no other thread was drawing from torch's generator; it
+#: waits for so many seconds.
+_ATTEMPTS = 20
+_DRAW_SECONDS = 0.5
+#: What a child sends first, once it has found that. The length of its answer comes next.
+_READY = b"r"
 _HEADER = struct.Struct("<Q")
+
+# Python 3.12 warns of a fork beside other threads. The child runs one thread, takes no lock of theirs, and is ended
+# where it hangs.
+warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning, module=__name__)
 
 
 class Ended(TraceError):
@@ -61,14 +71,8 @@ class NoChild(Exception):
     """No child can be forked here, or a forked one could not run a backward pass."""
 
 
-def _of_c(name: str) -> Any:
-    """A function of the C library, called without letting another thread of Python run; None where it has none."""
-    return getattr(ctypes.PyDLL(None), name, None) if hasattr(os, "fork") else None
-
-
-_FORK = _of_c("fork")
-#: As ``fork``, but it runs no handlers: glibc 2.34 and musl 1.2.2, POSIX 2024.
-_FORK_ALONE = _of_c("_Fork")
+#: As the C library's ``fork``, but it runs no handlers: glibc 2.34 and musl 1.2.2, POSIX 2024. None where it has none.
+_FORK_ALONE: Any = getattr(ctypes.PyDLL(None), "_Fork", None) if hasattr(os, "fork") else None
 
 
 def call(function: Callable[[], T], *, limit_seconds: float = LIMIT_SECONDS, began: float | None = None) -> T:
@@ -86,14 +90,20 @@ def call(function: Callable[[], T], *, limit_seconds: float = LIMIT_SECONDS, beg
         raise NoChild
     deadline = (time.monotonic() if began is None else began) + limit_seconds
     most_bytes = int(_MEMORY_SHARE * machine.memory("cpu")[0])
-    pid, reading = _forked(function, limit_seconds, most_bytes)
-    try:
-        answer = _received(reading, pid, deadline, most_bytes)
-        if answer is None and time.monotonic() >= deadline:
-            raise TookTooLong(_too_long(pid, limit_seconds))
-    finally:
-        os.close(reading)
-        status = _buried(pid)
+    answer, status = None, None
+    for _ in range(_ATTEMPTS):
+        pid, reading = _forked(function, limit_seconds, most_bytes)
+        try:
+            ready = _is_ready(reading, deadline)
+            if ready:
+                answer = _received(reading, pid, deadline, most_bytes)
+            if answer is None and time.monotonic() >= deadline:
+                raise TookTooLong(_too_long(pid, limit_seconds))
+        finally:
+            os.close(reading)
+            status = _buried(pid)
+        if ready:
+            break
     if answer is None:
         raise Ended(f"the step ends the process that it runs in{_how(status)}, here one that only traces it")
     succeeded, value = answer
@@ -112,8 +122,9 @@ def _forked(function: Callable[[], object], limit_seconds: float, most_bytes: in
     reading, writing = os.pipe()
     held = hold()
     try:
-        with _numpy_at_rest():
-            pid = _forked_at_rest(_FORK_ALONE if _FORK_ALONE is not None and _autograd_has_threads() else _FORK)
+        with _generators_at_rest():
+            unnoticed = _FORK_ALONE is not None and _autograd_has_threads()
+            pid = _forked_unnoticed() if unnoticed else os.fork()
         if pid == 0:
             _in_child(function, writing, state, limit_seconds, most_bytes)
     except OSError as error:  # no further process is allowed
@@ -138,34 +149,43 @@ def _autograd_has_threads() -> bool:
     return False
 
 
-def _forked_at_rest(fork: Callable[[], int]) -> int:
-    """As ``os.fork``, with one of C's. No other thread draws from torch's generator meanwhile.
+def _forked_unnoticed() -> int:
+    """As ``os.fork``, but no library's own handler runs, torch's engine's among them.
 
-    ``_FORK_ALONE`` runs no library's own handler, torch's engine's among them. Nor does glibc then wait for its own
-    locks (those of malloc, say).
+    Nor does glibc then wait for its own locks (those of malloc, say).
 
-    A draw takes the generator's lock, which would stay taken in the child; to read its state waits for that. Between
-    the four calls no other thread of Python may run: it would draw again, the child would wait for it for ever, and
-    from Python 3.13 on the parent holds a lock of the interpreter's. So they are made in one call, inside of which only
-    functions written in C run. A collection would run others.
+    Between the three calls no other thread of Python may run. The child would wait for it for ever; and from Python
+    3.13 on, the parent holds a lock of the interpreter's. So they are made in one call, inside of which only functions
+    written in C run.
     """
-    python, call, generator = ctypes.pythonapi, methodcaller("__call__"), torch.default_generator
+    python, call = ctypes.pythonapi, methodcaller("__call__")
     afterwards = {True: python.PyOS_AfterFork_Child, False: python.PyOS_AfterFork_Parent}
-    pids, same_pids = tee(islice(map(call, [python.PyOS_BeforeFork, generator.get_state, fork]), 2, None))
+    pids, same_pids = tee(map(_FORK_ALONE, map(call, [python.PyOS_BeforeFork])))  # which ignores what it is given
     are_children = map((0).__eq__, same_pids)
-    with without_collections():
-        (pid, _), *_ = list(zip(pids, map(call, map(afterwards.__getitem__, are_children)), strict=False))
+    (pid, _), *_ = list(zip(pids, map(call, map(afterwards.__getitem__, are_children)), strict=False))
     if pid < 0:
         raise OSError("no process could be forked")
     return int(pid)
 
 
 @contextlib.contextmanager
-def _numpy_at_rest() -> Iterator[None]:
-    """No other thread draws from numpy's generator in the body: its lock would stay taken in a child."""
+def _generators_at_rest() -> Iterator[None]:
+    """No other thread draws random numbers of numpy in the body, and hardly one of torch.
+
+    The lock of a generator would stay taken in a child. That of torch's cannot be held here: to read its state waits
+    for a draw, and the next one has to wait for Python. One that has not, as it was under way, ends the child.
+    """
     generator = numpy_random()
     with contextlib.nullcontext() if generator is None else generator.get_bit_generator().lock:
+        torch.default_generator.get_state()
         yield
+
+
+def _is_ready(reading: int, deadline: float) -> bool:
+    """Whether a child has begun; False where it ended before, or did not begin in time."""
+    poll = select.poll()
+    poll.register(reading, select.POLLIN)
+    return bool(poll.poll(max(deadline - time.monotonic(), 0.0) * 1e3)) and bool(os.read(reading, len(_READY)))
 
 
 def _received(reading: int, pid: int, deadline: float, most_bytes: int) -> tuple[bool, Any] | None:
@@ -267,12 +287,23 @@ def _in_child(
 ) -> NoReturn:
     """Call the function, send what comes of it, and end: no handler, buffer or thread of the parent's is run again."""
     try:
+        _end_where_torch_draws()
+        os.write(writing, _READY)
         random.setstate(state)
         _stand_alone(writing, limit_seconds)
         _limit_memory(most_bytes)
         _send(writing, _answer(function))
     finally:
         os._exit(1)
+
+
+def _end_where_torch_draws() -> None:
+    """End this process where another thread of the parent's drew from torch's generator: its lock stays taken."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+    signal.setitimer(signal.ITIMER_REAL, _DRAW_SECONDS)
+    torch.default_generator.get_state()
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
 def _stand_alone(writing: int, limit_seconds: float) -> None:

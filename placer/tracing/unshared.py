@@ -16,7 +16,6 @@ import stat
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 from itertools import accumulate, chain, repeat, takewhile
 from operator import itemgetter
 from pathlib import Path
@@ -179,18 +178,6 @@ _add_reference = _python("Py_NewRef", _Address, _Address)
 _drop_reference = _python("Py_DecRef", None, _Address)
 
 
-@contextlib.contextmanager
-def without_collections() -> Iterator[None]:
-    """Python collects no garbage in the body: that runs Python code in the midst of what is written in C."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
 class Held(NamedTuple):
     """References to what other threads keep for themselves."""
 
@@ -201,8 +188,13 @@ class Held(NamedTuple):
 def hold() -> Held:
     """Refer to what all threads keep for themselves, until ``let_go``. A child never lets go."""
     exceptions = sys._current_exceptions()
-    with without_collections():
+    collects = gc.isenabled()
+    gc.disable()  # a collection runs Python code
+    try:
         return Held(_referred_to() if len(_KEPT_AT) > 1 else [], exceptions)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def let_go(held: Held) -> None:
