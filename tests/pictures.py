@@ -66,3 +66,8 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
     return bool(a == b)
+
+
+def changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """What differs between two pictures."""
+    return [key for key in before if not same(before[key], after[key])]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from forwards import module
-from pictures import same
+from pictures import changed
 from process_state import process_state
 from torch import Tensor, nn
 from torch.nn.utils import rnn
@@ -301,7 +301,7 @@ def test_a_pattern_is_priced_and_stays_as_it_is(build: Callable[[], Case], calib
     assert len(explanation.devices) == (1 if bound else 2)
     assert any("cuda@RTX 4090 is left out: not to be moved" in note for note in explanation.notes) is bound
     after = {**process_state(*dense), "watched": repr(watched)}
-    assert [key for key in before if not same(before[key], after[key])] == []
+    assert changed(before, after) == []
 
 
 def test_layers_follow_an_exception_that_is_caught(calibrated: Profile) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from competing import compete
-from pictures import same
+from pictures import changed
 from random_scripts import Script, seed_all
 from torch import nn
 from users_modules import AROUND, CLASSES, HEADS, Around, Counted, Dropping, plain
@@ -53,7 +53,7 @@ def trained(script: Script, placed: bool) -> tuple[list[float], list[str]]:
                 before = script.state()
                 batch = placer.choose(*args, **given, devices="cpu").to(batch)
                 after = script.state()
-                assert [key for key in before if not same(before[key], after[key])] == []
+                assert changed(before, after) == []
             losses.append(script.step(batch, script.target).item())
     return losses, [str(warning.message) for warning in caught if issubclass(warning.category, PlacerWarning)]
 
@@ -101,4 +101,4 @@ def test_measuring_touches_neither_model_nor_optimizer_nor_random_numbers(
     )
     assert placement.reason.endswith("(measured on cpu and cpu:0)")
     after = script.state()
-    assert [key for key in before if not same(before[key], after[key])] == []
+    assert changed(before, after) == []

@@ -8,21 +8,16 @@ from __future__ import annotations
 import os
 import traceback
 import warnings
-from typing import Any
 
 import pytest
 from on_simulated.two_devices import faster_on
-from pictures import same
+from pictures import changed, same
 from random_scripts import Script, moved, random_script
 from simulated.device import SimulatedDevice
 
 import placer
 
 FIRST, END = (int(part) for part in os.environ.get("PLACER_SCRIPTS", "0:6").split(":"))
-
-
-def differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    return [key for key in before if not same(before[key], after[key])]
 
 
 def runs_by_hand(seed: int) -> bool:
@@ -77,7 +72,7 @@ def faults(seed: int) -> list[str]:
             placer.explain(*args, **given, profile=faster_on("cpu"), what_if="RTX 4090")
         after = script.state()
     found = [f"warned: {w.message}" for w in warned if issubclass(w.category, placer.PlacerWarning)]
-    found += [f"changed: {key}" for key in differing(before, after)]
+    found += [f"changed: {key}" for key in changed(before, after)]
     if not same(script.results(), expected):
         found.append("the next steps give other numbers")
     by_hand, script = runs_by_hand(seed), random_script(seed)
