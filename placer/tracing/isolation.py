@@ -94,6 +94,7 @@ def without_compiler() -> None:
     for name, answers in (
         ("torch._dynamo", compiler),
         ("torch.fx.experimental.symbolic_shapes", SIZES_ARE_NUMBERS),
+        ("torch.utils._sympy.functions", {"Max": max, "Min": min}),
         ("sympy", dict.fromkeys(("Basic", "Expr", "Integer", "Number", "Symbol"), _NoSymbol)),
     ):
         if name not in sys.modules:

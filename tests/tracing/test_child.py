@@ -425,17 +425,27 @@ def test_what_stands_for_symbolic_sizes_answers_all_that_this_torchs_kernels_ask
     assert asked - of_symbols <= isolation.SIZES_ARE_NUMBERS.keys()
 
 
-def test_activation_checkpointing_loads_no_compiler_in_a_child() -> None:
-    script = """
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16])
+def test_checkpointing_and_mixed_precision_load_no_compiler_in_a_child(autocast: torch.dtype | None) -> None:
+    script = f"""
 import sys, torch
 from torch.utils.checkpoint import checkpoint
 from placer.tracing import trace
 from placer.workload import make_workload
+def look():
+    assert not {{"torch._dynamo.config", "sympy.core"}} & {{*sys.modules}}
+class Looks(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        look()
+        return x.clone()
+    @staticmethod
+    def backward(context, gradient):
+        look()
+        return gradient
 class Net(torch.nn.Linear):
     def forward(self, x):
-        result = checkpoint(super().forward, x, use_reentrant=False)
-        assert not {"torch._dynamo.config", "sympy.core"} & {*sys.modules}
-        return result
-assert trace(make_workload(Net(4, 4), (6, 4), mode="train")).calls
+        return super().forward(Looks.apply(checkpoint(super().forward, x, use_reentrant=False)))
+assert not trace(make_workload(Net(4, 4), (6, 4), mode="train", autocast={autocast})).notes
 """
     subprocess.run([sys.executable, "-c", script], check=True)
