@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -19,6 +20,11 @@ from placer.profile.profile import OLDEST_SCHEMA, SCHEMA, Device, FamilyFit, Pro
 FORMAT = "placer machine profile"
 #: Largest offset of an op, and number of a device, that is read: an offset is a factor of 20,000 then.
 MOST_OFFSET = 10.0
+#: A profile nests seven deep. The check comes before the parser, whose recursion limit is the caller's to change.
+MAX_DEPTH = 32
+_PIECE = 1 << 20
+_BRACKETS = bytes.maketrans(b"[{]}", bytes([1, 1, 255, 255]))
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 #: Kernels that one call of an op runs in, at most; their number is stored under such names.
 _MOST_KERNELS, _KERNELS = 1e6, "kernels/"
 
@@ -134,6 +140,8 @@ def _rounded(family: FamilyFit) -> _Family:
 def decode(data: bytes, where: str) -> Profile:
     """Read a profile from bytes; ``where`` names the file in errors. Raises ProfileDamaged, -TooNew or -TooOld."""
     try:
+        if _depth(data) > MAX_DEPTH and _depth(re.sub(rb'"(?:[^"\\]|\\.)*"', b"", data)) > MAX_DEPTH:
+            raise ValueError(f"it nests deeper than {MAX_DEPTH} levels")
         with without_collection():
             _check_format(data, where)
             return _profile(msgspec.json.decode(data, type=_Document))
@@ -152,6 +160,18 @@ def _check_format(data: bytes, where: str) -> None:
         raise ProfileTooNew(f"{where} has format {head.schema}, this placer reads up to {SCHEMA}: upgrade placer")
     if head.schema < OLDEST_SCHEMA:
         raise ProfileTooOld(f"{where} has format {head.schema}, which is no longer read; run: placer calibrate")
+
+
+def _depth(data: bytes) -> int:
+    """Deepest bracket nesting, strings not told apart."""
+    deepest = depth = 0
+    # Piece by piece: the running sums of a file full of brackets would take eight times its size.
+    for start in range(0, len(data), _PIECE):
+        steps = np.frombuffer(data[start : start + _PIECE].translate(_BRACKETS, _NOT_BRACKETS), dtype=np.int8)
+        if len(steps):
+            depths = depth + np.cumsum(steps, dtype=np.int64)
+            deepest, depth = max(deepest, int(depths.max())), int(depths[-1])
+    return deepest
 
 
 def _profile(document: _Document) -> Profile:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tracemalloc
 import warnings
 from collections.abc import Callable
@@ -103,6 +105,26 @@ def test_choose_answers_and_warns_once(damage: str, calibrated: Profile) -> None
     else:
         assert placement.provenance == "published"
         assert any(str(path) in note for note in placer.explain(nn.Linear(4, 2), (8, 4), devices=["cpu"]).notes)
+
+
+#: In a process of its own: it ends where this is wrong.
+DEEP = """
+import json, sys
+from placer.errors import ProfileDamaged
+from placer.profile import schema
+sys.setrecursionlimit(10**6)
+document = json.loads(sys.stdin.buffer.read())
+document["fingerprint"]["cpu"] = "here"
+try:
+    schema.decode(json.dumps(document).encode().replace(b'"here"', b"[" * 300_000 + b"]" * 300_000), "it")
+except ProfileDamaged as error:
+    print(error)
+"""
+
+
+def test_no_nesting_ends_a_program_that_raised_its_limit(handmade_profile: Profile) -> None:
+    ended = subprocess.run([sys.executable, "-c", DEEP], input=encode(handmade_profile), capture_output=True)
+    assert (ended.returncode, b"placer calibrate" in ended.stdout) == (0, True)
 
 
 def test_100_mb_are_neither_read_nor_kept(calibrated: Profile) -> None:
