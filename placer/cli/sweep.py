@@ -85,6 +85,11 @@ def check_sweep(wanted: Range, work: Workload | Job) -> None:
     if isinstance(work, Workload):
         if wanted.part or wanted.over not in ("batch", "steps"):
             raise ValueError("--sweep of a model is over batch or steps; repeats and parts are those of a placer.Job")
+        if wanted.over == "batch" and batch_size(work) is None:
+            raise ValueError(
+                "--sweep varies the first size of every input, and those of the model have none in common: "
+                "leave --sweep out, and ask once for each --batch"
+            )
         return
     if wanted.over == "repeats":
         return

@@ -185,7 +185,8 @@ def with_batch(workload: Workload, size: int) -> Workload:
 
     Its inputs share a first size. The target of a loss grows with them, and so does what a batch takes to load.
     """
-    rows = batch_size(workload) or 1
+    rows = batch_size(workload)
+    assert rows is not None
 
     def resized(leaf: Any) -> Any:  # a target may have several entries for each row, as of flattened tokens
         if not isinstance(leaf, Tensor) or not leaf.dim() or leaf.shape[0] % rows:

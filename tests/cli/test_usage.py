@@ -27,6 +27,7 @@ from placer.profile import Profile
 Run = Callable[..., Result]
 EPYC = ("--profile", "amd-epyc-2-core")
 NET = "explain nets_for_cli.py:net"
+TOKENS = "explain nets_for_cli.py:Tokens"
 BUILD = "explain nets_for_cli.py:build --batch 4,84"
 JOB = "explain nets_for_cli.py:job --profile amd-epyc-2-core"
 FLEET = "fleet nets_for_cli.py:net --batch 4,84 --profile amd-epyc-2-core"
@@ -53,6 +54,7 @@ FLEET = "fleet nets_for_cli.py:net --batch 4,84 --profile amd-epyc-2-core"
         (f"{NET} --batch 2,84:float33", "unknown dtype 'float33'"),
         (f"{NET} --batch 2,84 --sweep batch=9:1", "must start at 1 or more"),
         *((f"{NET} --batch 2,84 --sweep {text}", "not a range of batch") for text in ("width=1:9", "batch=1", "1:8")),
+        (f"{TOKENS} --batch 4,16:int64 --batch 8 --sweep batch=1:4", "those of the model have none in common"),
         (f"{NET} --batch 2,84 --optimizer adamn", "unknown optimizer 'adamn'"),
         (f"{NET} --batch 2,84 --device cuda:88", "'cuda:88' is not on this machine"),
         ("explain nowhere.py:net --device 'warp drive'", "'warp drive' is not a device"),
