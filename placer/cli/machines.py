@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from placer.decision import current_profile, profile_named, without_maker
-from placer.errors import PlacerError, UnknownGPU
+from placer.errors import PlacerError, UnknownCPU, UnknownGPU
 from placer.fleets import Machine, cpu_called, cpu_class, gpu_beside, machine_named
-from placer.profile import Profile, catalog_name, find_gpu, find_instance, gpus
+from placer.profile import Profile, catalog_name, find_cpu, find_gpu, find_instance, gpus
 
 #: What this machine is called among others, and on the command line.
 HERE, SHORT = "this machine", "here"
@@ -41,8 +41,15 @@ def parse_machine(text: str) -> Machine | str:
     N are cores of a CPU of the catalog, else vCPUs: see ``cpu_called``. Raises ValueError, UnknownGPU.
     """
     name, assigned, rest = text.partition("=")
-    if not assigned or Path(text).exists():
+    if Path(text).exists():
         return text
+    if not assigned:
+        name, _, gpu = text.rpartition(":")
+        try:
+            find_cpu(name)
+        except UnknownCPU:
+            return text
+        raise ValueError(f"--machine {text!r}: give the number of vCPUs, or cores, too, like {name}=48:{gpu}")
     number, _, gpu = rest.partition(":")
     try:
         if not name.strip():

@@ -86,6 +86,7 @@ FLEET = "fleet nets_for_cli.py:net --batch 4,84 --profile amd-epyc-2-core"
         (f"{FLEET} --price P4=3 --vcpus 2", "--price 'P4' names no machine that is compared: amd-epyc-2-core, 2 vCPUs"),
         (f"{FLEET} --machine x=few", "like g4dn.xlarge=4:T4"),
         (f"{FLEET} --machine =4", "it has no name"),
+        (f"{FLEET} --machine c5.12xlarge:T4", "give the number of vCPUs, or cores, too, like c5.12xlarge=48:T4"),
         (f"{FLEET} --format nfd --gpu T4 --gpu L4", "name one machine, not 3"),
     ],
 )
