@@ -83,16 +83,17 @@ class Table:
     def decide(self) -> Decision:
         """The device that is the best for the whole, and why.
 
-        It is one that the caller has or asked about: GPUs that stand ``beside`` these are only told of.
+        By time it is one that the caller has or asked about: GPUs that stand ``beside`` these are only told of.
         """
         decision = decide(self.costs, self.repeats, self.objective, self.unit)
         asked = {device: cost for device, cost in self.costs.items() if device not in self.beside}
-        if asked and self.beside:
+        told_of = bool(asked and self.beside) and self.objective.name == "time"
+        if told_of:
             break_even = decision.break_even_steps
             decision = replace(decide(asked, self.repeats, self.objective, self.unit), break_even_steps=break_even)
         further = _threads_reason(decision.threads, self.thread_options) if decision.device == "cpu" else ""
         further += self._real_steps()
-        if decision.speedup is None and self.beside and asked and asked[decision.device].fits:
+        if told_of and decision.speedup is None and asked[decision.device].fits:
             reason = self._reason_beside(decision.device, further)  # "no other device" is not the whole of it
         else:
             reason = decision.reason + further

@@ -143,6 +143,15 @@ def test_a_machine_with_only_a_cpu_is_compared_with_usual_gpus(explained: Explai
 
 
 @pytest.mark.usefixtures("own")
+def test_of_energy_the_usual_gpus_are_candidates(explained: Explained, nets: str) -> None:
+    asked = (f"{nets}:wide", "--batch", "512,84", "--objective", "energy", "--watts", "cpu=1000")
+    values = explained(*asked)
+    joules = {name: row["watts"] * row["step_seconds"] for name, row in values["devices"].items()}
+    assert values["choice"] == min(joules, key=lambda name: joules[name]) != "cpu"
+    assert "energy" in values["reason"]
+
+
+@pytest.mark.usefixtures("own")
 def test_real_steps_are_timed_beside_the_prediction(run: Run, explained: Explained, nets: str) -> None:
     asked = (f"{nets}:Counted", "--batch", "32,84", "--device", "cpu")
     predicted = explained(*asked)
