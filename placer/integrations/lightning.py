@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from functools import partial
 from typing import Any
 
@@ -13,8 +14,10 @@ import torch
 from torch import nn
 
 import placer
+from placer.errors import PlacerWarning, first_line
 from placer.integrations import loops
 from placer.tracing import stands_for
+from placer.workload import strict
 
 #: Arguments of ``Trainer`` that say where to train, and the values that leave it open.
 _OPEN = {"accelerator": ("auto",), "devices": ("auto", 1), "strategy": ("auto",), "num_nodes": (1,)}
@@ -104,11 +107,11 @@ def job(
     Args:
         module: a LightningModule with automatic optimization.
         train_dataloader: that of ``fit``, one, and so is ``val_dataloader``. The first batch says what a step is.
-        optimizer: None: the first one of ``configure_optimizers``, or Adam where that needs a trainer.
+        optimizer: None: the first one of ``configure_optimizers``, or Adam where that raises.
         loading: ``"measure"`` times the loaders with some of their batches; or seconds, or a ``placer.Loading``.
         trainer: arguments of ``Trainer``. The documentation lists those that are read.
 
-    Raises ValueError, TypeError for a wrong argument; what ``configure_optimizers`` raises goes through.
+    Raises ValueError, TypeError for a wrong argument.
     """
     _check(module)
     for name in ("fast_dev_run", "overfit_batches"):
@@ -171,13 +174,20 @@ def _validates(module: Any) -> bool:
 
 
 def _configured(module: Any) -> torch.optim.Optimizer | None:
-    """The first optimizer that the module would train with; None (Adam) where its own method needs a trainer."""
+    """The first optimizer that the module would train with; None (Adam) where its own method raises.
+
+    There is one PlacerWarning then, and under ``PLACER_STRICT=1`` the error, unless the method only needs a trainer.
+    """
     try:
         optimizers = module.configure_optimizers()
-    except RuntimeError as error:
+    except Exception as error:
         if "is not attached to a `Trainer`" in str(error):  # what Lightning says where ``self.trainer`` is read
             return None
-        raise
+        if strict():
+            raise
+        message = f"configure_optimizers raised {type(error).__name__}: {first_line(error)}"
+        warnings.warn(PlacerWarning(f"{message}; training with Adam is priced"), stacklevel=3)
+        return None
     while isinstance(optimizers, (dict, tuple, list)) and optimizers:
         optimizers = optimizers.get("optimizer") if isinstance(optimizers, dict) else optimizers[0]
     return optimizers if isinstance(optimizers, torch.optim.Optimizer) else None
@@ -201,6 +211,8 @@ def _fit(trainer: dict[str, Any], batches: int, accumulate: int) -> tuple[int, i
 
     The epochs are None where nothing limits them.
     """
+    if batches < 1:
+        raise ValueError("the fit trains on no batch: give a loader with batches, and limit_train_batches above 0")
     epochs, steps = trainer.get("max_epochs") or -1, trainer.get("max_steps") or -1
     updates = math.ceil(batches / accumulate)
     if 0 < steps < updates:

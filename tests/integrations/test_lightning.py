@@ -57,11 +57,6 @@ def loader() -> DataLoader[Any]:
     return DataLoader(data, batch_size=8, shuffle=True)
 
 
-class Broken(Classifier):
-    def configure_optimizers(self) -> Any:
-        raise KeyError("rate")
-
-
 class Validated(Classifier):
     """With a validation step that logs, too."""
 
@@ -86,14 +81,25 @@ def test_where_to_train_is_not_overruled(own: dict[str, Any], told: Callable[[],
     assert "was given, so nothing is predicted" in said
 
 
-@pytest.mark.parametrize(
-    ("module", "odd"), [(Validated(), {"fast_dev_run": True}), (Validated(), {"precision": "64-true"}), (Broken(), {})]
-)
-def test_a_fit_that_cannot_be_priced_follows_the_usual_rule(module: Any, odd: dict[str, Any]) -> None:
-    with pytest.warns(placer.PlacerWarning, match=f"without a prediction: .*{next(iter(odd), 'rate')}") as warned:
-        given = integration.trainer_args(module, loader(), loader(), max_epochs=1, **QUIET, **odd)
+@pytest.mark.parametrize("odd", [{"fast_dev_run": True}, {"precision": "64-true"}])
+def test_a_fit_that_cannot_be_priced_follows_the_usual_rule(odd: dict[str, Any]) -> None:
+    with pytest.warns(placer.PlacerWarning, match=f"without a prediction: .*{next(iter(odd))}") as warned:
+        given = integration.trainer_args(Validated(), loader(), loader(), max_epochs=1, **QUIET, **odd)
     assert len(warned) == 1
     assert given.items() >= {**odd, "max_epochs": 1}.items()
+
+
+def test_an_error_of_configure_optimizers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(Classifier):
+        def configure_optimizers(self) -> Any:
+            raise KeyError("rate")
+
+    with pytest.warns(placer.PlacerWarning, match="configure_optimizers raised KeyError: 'rate'; training with Adam"):
+        job = integration.job(Broken(), loader())
+    assert job.parts[0].workload.optimizer_name == "adam"
+    monkeypatch.setenv("PLACER_STRICT", "1")
+    with pytest.raises(KeyError):
+        integration.job(Broken(), loader())
 
 
 def test_an_epoch_is_a_job_of_training_and_validation_and_pricing_it_changes_nothing() -> None:
@@ -165,6 +171,7 @@ class Endless(IterableDataset[Any]):
     [
         ({"fast_dev_run": True}, "fast_dev_run=True tries a fit out and is not priced"),
         ({"accumulate_grad_batches": 0}, "accumulate_grad_batches must be a whole number of at least 1, not 0"),
+        ({"limit_train_batches": 0.01}, "the fit trains on no batch: give a loader with batches"),
         ({"precision": "64-true"}, r"precision must be one of .*, not '64-true'"),
         ({"loading": "guess"}, 'loading must be "measure"'),
     ],
