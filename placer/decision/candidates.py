@@ -95,7 +95,7 @@ def gather(
     if changed and profile.created:
         notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
     chosen, fitted_as, left_out = _devices_to_compare(devices, profile, modules, here=here)
-    if here and (settings := unpredicted_settings()) and set(chosen) != {"cpu"}:
+    if here and (settings := _settings_told(chosen, profile)):
         notes = (f"what these settings change is not predicted: {', '.join(settings)}",)
     each = [_candidate(name, profile, here, threads) for name in chosen]
     thought = [(other, [_accelerator(other)]) for other in what_if]
@@ -260,13 +260,25 @@ def without_maker(gpu: str) -> str:
     return _MAKER.sub("", gpu)
 
 
-def unpredicted_settings() -> tuple[str, ...]:
-    """The switches of torch that are not as usual, and change kernels in ways that are not predicted."""
-    cudnn = torch.backends.cudnn
+def _settings_told(chosen: Sequence[str], profile: Profile) -> tuple[str, ...]:
+    """The settings that change kernels of the ``chosen`` devices in ways that the profile does not tell."""
+    settings = unpredicted_settings(cudnn=set(chosen) != {"cpu"})
+    precisions = {profile.fingerprint.get("matmul_precision"), machine.matmul_precision()}
+    if "cpu" in chosen and len(precisions) > 1 and "medium" in precisions:  # it multiplies in bfloat16 where it can
+        settings = (*settings, "float32 matmul precision")
+    return settings
+
+
+def unpredicted_settings(*, cudnn: bool = True) -> tuple[str, ...]:
+    """The switches of torch that are not as usual, and change kernels in ways that are not predicted.
+
+    Those of ``cudnn`` change none of the CPU's.
+    """
+    switches = torch.backends.cudnn
     settings = {
-        "no cudnn": not cudnn.enabled,
-        "cudnn.benchmark": cudnn.benchmark,
-        "cudnn.deterministic": cudnn.deterministic,
+        "no cudnn": cudnn and not switches.enabled,
+        "cudnn.benchmark": cudnn and switches.benchmark,
+        "cudnn.deterministic": cudnn and switches.deterministic,
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
     }
     return tuple(name for name, is_so in settings.items() if is_so)

@@ -266,3 +266,16 @@ def test_a_switch_that_changes_kernels_is_said_and_part_of_the_step(
             assert (unusual.step == usual.step, unusual.network == usual.network) == (False, False)
     torch.set_float32_matmul_precision("medium")
     assert identity_of(workload, traced).step != usual.step
+
+
+def test_what_changes_kernels_of_the_cpu_is_said_where_only_it_is_compared(
+    here: Machine, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.kinds = ()
+    profile = known(here, handmade_profile)
+    assert gather(profile, None, here=True).notes == ()
+    torch.set_float32_matmul_precision("medium")
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    (note,) = gather(profile, None, here=True).notes
+    assert note.endswith("is not predicted: deterministic algorithms, float32 matmul precision")
