@@ -218,11 +218,11 @@ def _turn(explanation: ExplanationData) -> str:
     below, above = (
         "a GPU" if several and not is_cpu(name) else _spoken(explanation, name) for name in (turn.below, turn.above)
     )
+    steps = explanation.workload.get("steps")
+    run = f", for {steps:,} steps" if steps else ""
     if turn.batch is None:
-        steps = explanation.workload.get("steps")
-        run = f", for {steps:,} steps" if steps else ""
         return f"{below} at every batch from {turn.smallest:,} to {turn.largest:,}{run}"
-    return f"{below} up to a batch of about {round(turn.batch):,}, {above} from there on"
+    return f"{below} up to a batch of about {round(turn.batch):,}, {above} from there on{run}"
 
 
 def _rests_on(explanation: ExplanationData) -> Iterator[str]:

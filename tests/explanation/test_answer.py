@@ -86,6 +86,14 @@ def test_why_has_the_figures(make_prediction: Make) -> None:
         assert max(limits, key=lambda bound: limits[bound]) == real.devices[name].bounded_by
 
 
+@pytest.mark.parametrize("batch", [57.3, None])
+def test_where_it_turns_is_told_with_the_number_of_steps(make_prediction: Make, batch: float | None) -> None:
+    found = full_answer(make_prediction, ("cpu", "cuda"), (3e-3, 1.5e-3))
+    turn = Turn(batch, "cpu", "cuda", 1, 65_536)
+    limited = dataclasses.replace(found, turn=turn, workload={**found.workload, "steps": 1000})
+    assert re.search("^turns .*, for 1,000 steps$", str(limited), re.MULTILINE)
+
+
 # Money and energy.
 
 
