@@ -61,11 +61,17 @@ def diagnose() -> dict[str, Any]:
         why = " ".join(f"{type(error).__name__}: {error}".split())
         broken = [f"torch cannot be imported: {why}"]
         return {**report, "torch": None, "broken": broken, "next": ["reinstall torch"]}
-    build = {"version": str(torch.__version__), "cuda": torch.version.cuda, "hip": torch.version.hip}
     facts, profile = _profile()
     cpu = {"device": "cpu", "name": machine.cpu_model(), "memory_bytes": machine.memory("cpu")[1]}
     report |= {
-        "torch": {**build, "threads": torch.get_num_threads()},
+        "torch": {
+            "version": str(torch.__version__),
+            "cuda": torch.version.cuda,
+            "hip": torch.version.hip,
+            "cudnn": _cudnn(),
+            "profiler": bool(torch.profiler.kineto_available()),
+            "threads": torch.get_num_threads(),
+        },
         "nvml": machine.describe_driver(),
         "fingerprint": machine.fingerprint(),
         "devices": [_device(device, facts, profile) for device in (cpu, *machine.describe_accelerators())],
@@ -75,6 +81,16 @@ def diagnose() -> dict[str, Any]:
     if not facts["writable"]:
         broken.append(f"no profile can be written to {facts['path']}: set PLACER_HOME to a folder of yours")
     return {**report, "broken": broken, "next": list(_next(report))}
+
+
+def _cudnn() -> int | None:
+    """The version of cuDNN that torch loads; None where it has none, or cannot load it."""
+    import torch
+
+    try:
+        return torch.backends.cudnn.version() if torch.version.cuda else None
+    except RuntimeError:
+        return None
 
 
 def _profile() -> tuple[dict[str, Any], Any]:
@@ -107,13 +123,14 @@ def _profile() -> tuple[dict[str, Any], Any]:
 def _device(device: dict[str, Any], facts: Mapping[str, Any], profile: Any) -> dict[str, Any]:
     """A device as a fingerprint describes it, with what speaks against using it and what an answer would rest on.
 
-    ``usable`` False has a ``reason``. ``knowledge`` is ``calibrated``, or that of an estimate.
+    ``usable`` False has a ``reason``. ``knowledge`` is ``calibrated`` (under the name ``calibrated_as``, a twin's
+    perhaps), or that of an estimate.
     """
-    from placer import decision, pricing
+    from placer import decision, machine, pricing
     from placer.errors import ProfileError, UnknownGPU
     from placer.profile import reported_gpu
 
-    name, knowledge = device["device"], "published"
+    name, knowledge, calibrated_as = device["device"], "published", None
     if name != "cpu":
         try:
             knowledge = pricing.device_model(reported_gpu(device).name).provenance
@@ -122,11 +139,19 @@ def _device(device: dict[str, Any], facts: Mapping[str, Any], profile: Any) -> d
     refused = decision.unusable(name, profile)
     if refused is None and facts["state"] == "usable":
         try:
-            decision.gather(profile, (name,), here=True)
+            calibrated_as = decision.gather(profile, (name,), here=True).fitted_as.get(name, name)
             knowledge = "calibrated"
         except ProfileError:
             pass  # this device was not calibrated
-    return {**device, "usable": None if refused is None else False, "reason": refused, "knowledge": knowledge}
+    return {
+        **device,
+        "free_bytes": machine.known_free_memory(name),
+        "utilization": machine.utilization(name),
+        "usable": None if refused is None else False,
+        "reason": refused,
+        "knowledge": knowledge,
+        "calibrated_as": calibrated_as,
+    }
 
 
 def _next(report: Mapping[str, Any]) -> Iterator[str]:

@@ -45,7 +45,9 @@ def test_a_machine_that_was_never_calibrated(run: Run, monkeypatch: pytest.Monke
     found = report(run)
     assert (found["schema"], found["broken"]) == (1, [])
     assert found["profile"] == {"state": "missing", "path": str(profile.default_path()), "writable": True}
+    assert set(found["torch"]) == {"version", "cuda", "hip", "cudnn", "profiler", "threads"}
     (cpu,) = found["devices"]
+    assert cpu.keys() >= {"free_bytes", "utilization", "calibrated_as"}
     assert (cpu["device"], cpu["knowledge"], cpu["usable"]) == ("cpu", "published", None)
     assert set(found["fingerprint"]) == set(machine.fingerprint())
 
