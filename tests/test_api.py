@@ -341,7 +341,7 @@ def test_what_is_no_batch_is_refused_in_one_line(
 
 
 def test_batch_shape_is_batch(model: nn.Module, calibrated: Profile) -> None:
-    for batch in ((32, 84), torch.randn(32, 84)):
+    for batch in ((32, 84), (np.int64(32), np.int64(84)), torch.randn(32, 84)):
         named, usual = choose(model, batch_shape=batch, move=False), choose(model, batch, move=False)
         assert str(named.predictions["cpu"].priced.trace) == str(usual.predictions["cpu"].priced.trace)
         assert placer.explain(model, batch_shape=batch).workload == placer.explain(model, batch).workload

@@ -187,7 +187,8 @@ def _is_sequence(value: object) -> bool:
 
 
 def _size(size: Any, name: str) -> int:
-    if isinstance(size, (bool, Tensor)) or hasattr(size, "__array__") or not hasattr(size, "__index__"):
+    # Arrays have an ``__index__`` too.
+    if isinstance(size, (bool, Tensor)) or not hasattr(size, "__index__") or getattr(size, "ndim", 0) != 0:
         raise TypeError(f"{name} must hold tensors or whole numbers, not {_shown(size)}: give {_SHAPES}")
     if operator.index(size) < 0:
         raise ValueError(f"{name} must hold sizes of 0 or more, not {size}")
