@@ -167,6 +167,10 @@ def _example(model: Any, train: bool, shape: tuple[int, ...] | None, dtype: torc
     else:
         inputs[name] = torch.empty(shape, dtype=dtype or model.dtype, device="meta")
     texts = (shape[0], shape[1] if name == "input_ids" else _length(config, "max_target_positions"))
+    pictures = getattr(config, "vision_config", None)
+    if pictures is not None and "pixel_values" in taken and name == "input_ids":  # pairs of a text and an image
+        size = (shape[0], *(_usual_shape("pixel_values", pictures) or ())[1:])
+        inputs["pixel_values"] = torch.empty(size, dtype=model.dtype, device="meta")
     decodes = config.is_encoder_decoder and "decoder_input_ids" in taken
     labels = _labels(model, taken, texts if decodes else shape) if train else {}
     if decodes and "labels" not in labels:
@@ -181,7 +185,9 @@ def _usual_shape(name: str, config: Any) -> tuple[int, ...] | None:
     if name == "pixel_values":
         size = getattr(config, "image_size", None) or 224
         height, width = (size, size) if isinstance(size, int) else tuple(size)
-        return IMAGES, getattr(config, "num_channels", None) or 3, height, width
+        channels = getattr(config, "num_channels", None) or 3
+        frames = getattr(config, "num_frames", None)
+        return (IMAGES, channels, height, width) if frames is None else (ROWS, frames, channels, height, width)
     bins = getattr(config, "num_mel_bins", None)
     if name == "input_features" and bins and getattr(config, "max_source_positions", None):
         return ROWS, bins, 2 * config.max_source_positions  # Whisper's first convolutions halve the frames

@@ -97,6 +97,9 @@ CASES = [
      {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
       "decoder_attention_heads": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_source_positions": 50,
       "max_target_positions": 20}, "8×80×100 float32", ["8×20 int64"], ["8×20 int64"]),
+    ("CLIPModel", "CLIPConfig",
+     {"text_config": {**SMALL, "eos_token_id": 2}, "vision_config": {**PICTURE, "image_size": 64}}, "8×77 int64",
+     ["8×77 int64", "8×3×64×64 float32"], ["8×77 int64", "8×3×64×64 float32"]),
     ("ASTForAudioClassification", "ASTConfig", {**PICTURE, "max_length": 64}, "8×64×128 float32", ["8 int64"], []),
 ]  # fmt: skip
 
@@ -139,6 +142,8 @@ def test_a_configuration_without_the_usual_fields_is_an_example_or_one_line() ->
     assert not example(without_a_vocabulary, False)["input_ids"].any()
     of_pictures = of_forward(lambda self, pixel_values: pixel_values, image_size=48)
     assert example(of_pictures, False)["pixel_values"].shape == (32, 3, 48, 48)
+    of_films = of_forward(lambda self, pixel_values: pixel_values, image_size=48, num_frames=16)
+    assert example(of_films, False)["pixel_values"].shape == (8, 16, 3, 48, 48)
     of_speech = of_forward(lambda self, input_values: input_values, num_mel_bins=80)
     assert example(of_speech, False)["input_values"].shape == (8, 16_000)
     for model, error, says in (
