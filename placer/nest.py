@@ -192,22 +192,26 @@ def _shallow_copy(value: Any) -> Any:
         copied = getattr(value, "copy", None)
         clone = copied() if callable(copied) else None
         return clone if type(clone) is type(value) and hasattr(clone, "__setitem__") else None
+    if isinstance(value, set):  # whose copy its class would make, from what it may not take
+        return _with_attributes(set.__new__(type(value)), value)
+    if isinstance(value, deque):
+        clone = deque.__new__(type(value))
+        deque.__init__(clone, value, value.maxlen)
+        return _with_attributes(clone, value)
     return copy.copy(value)  # keeps attributes too: a state_dict carries its format in one
 
 
 def _rebuilt(value: Any, items: list[Any], clone: Any) -> Any:
     """The same kind of container with other ``items``: in ``clone`` if there is one already.
 
-    No ``__init__``, ``__new__`` or ``__post_init__`` of a tuple, list, dict or dataclass of its own is run.
+    No ``__init__``, ``__new__`` or ``__post_init__`` of its own is run.
     """
     kind = type(value)
     if isinstance(value, _UNCHANGEABLE):
-        if not isinstance(value, tuple) or hasattr(kind, "n_sequence_fields"):  # what torch.max returns is written in C
+        if kind in _UNCHANGEABLE or hasattr(kind, "n_sequence_fields"):  # what torch.max returns is written in C
             return kind(items)
-        made = tuple.__new__(kind, items)
-        if hasattr(value, "__dict__"):
-            vars(made).update(vars(value))
-        return made
+        base = tuple if isinstance(value, tuple) else frozenset
+        return _with_attributes(base.__new__(kind, items), value)
     if clone is None:
         clone = _shallow_copy(value)
     if isinstance(value, Mapping):
@@ -227,3 +231,10 @@ def _rebuilt(value: Any, items: list[Any], clone: Any) -> Any:
             if item is not getattr(clone, name):
                 object.__setattr__(clone, name, item)  # works for frozen dataclasses too
     return clone
+
+
+def _with_attributes(made: Any, value: Any) -> Any:
+    """``made``, of the class of ``value``, with the attributes that ``value`` has."""
+    if hasattr(value, "__dict__"):
+        vars(made).update(vars(value))
+    return made

@@ -84,6 +84,25 @@ class Padded(list[Any]):
         self.padding = padding
 
 
+class Marked(set[Any]):
+    def __init__(self, items: Any, mark: str) -> None:
+        super().__init__(items)
+        self.mark = mark
+
+
+class Window(deque[Any]):
+    def __init__(self, items: Any, mark: str) -> None:
+        super().__init__(items, maxlen=2)
+        self.mark = mark
+
+
+class Group(frozenset[Any]):
+    def __new__(cls, items: Any, mark: str) -> Group:
+        made = super().__new__(cls, items)
+        made.mark = mark
+        return made
+
+
 class Named(dict[str, Any]):
     def __init__(self, name: str, **items: Any) -> None:
         super().__init__(**items)
@@ -143,6 +162,9 @@ def test_containers_of_every_make_keep_what_else_they_carry() -> None:
         MappingProxyType({"x": t}),
         torch.max(torch.ones(2, 2), 0),
         torch.return_types.max((t, t)),
+        Marked([t], "m"),
+        Window([t], "m"),
+        Group([t], "m"),
     ]
     before = [list(tensors(item)) for item in made]
     moved = map_nest(double, made)
@@ -152,7 +174,8 @@ def test_containers_of_every_make_keep_what_else_they_carry() -> None:
         assert all(a is b for a, b in zip(tensors(old), held, strict=True))  # the user's own is as it was
         assert getattr(new, "__dict__", {}).keys() == getattr(old, "__dict__", {}).keys()
     assert (moved[0].label, moved[0].note, moved[1].padding, moved[2].name) == ("label", "kept", 3, "a")
-    assert moved[10].maxlen == 2
+    assert [item.mark for item in moved[-3:]] == ["m"] * 3
+    assert moved[10].maxlen == moved[-2].maxlen == 2
     stubborn = Stubborn([t])
     assert map_nest(double, [stubborn])[0] is stubborn
     slotted = map_nest(lambda leaf: leaf.to("meta"), [Slots(t)])
