@@ -93,7 +93,10 @@ def load_target(target: str, *, train: bool = False) -> Target:
     with Undrawn() as undrawn:
         named = find(target, FORM)
         made = named.value
-        if not isinstance(made, (nn.Module, Job)) or named.written:
+        if isinstance(made, (nn.Module, Job)):
+            if named.written:
+                raise TargetError(f"{target}: a {type(made).__name__} is there already; name it without brackets")
+        else:
             if not callable(made):
                 kind = type(made).__name__
                 raise TargetError(f"{target} is a {kind}, not an nn.Module, a placer.Job, a class or a factory of one")

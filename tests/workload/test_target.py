@@ -116,7 +116,7 @@ BROKEN = {
             "",
         ),
         ("nets_for_test.py:wants('a')", "raised TypeError", ""),
-        ("nets_for_test.py:instance(3)", "raised TypeError", ""),
+        ("nets_for_test.py:instance()", "a Linear is there already; name it without brackets", ""),
         ("nets_for_test.py:number(3)", "is a int, not an nn.Module", ""),
         *((f"bad_for_test{end}:net", says, source) for source, says in BROKEN.items() for end in ("", ".py")),
     ],
