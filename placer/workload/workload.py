@@ -160,6 +160,8 @@ def _own_loss(output: Any) -> Tensor | None:
 _INNER = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable")
 #: Modules around a model that spread it over processes, by the module of torch that defines them.
 _DISTRIBUTED = ("torch.nn.parallel.distributed", "torch.distributed.")
+#: No chain of wrappers is longer; one of backends that have every attribute would have no end.
+_DEEPEST = 8
 
 
 def compiled_mode(model: Callable[..., Any]) -> str | None:
@@ -221,11 +223,12 @@ def _context(function: Any) -> Any:
 
 def _mode(callback: Any) -> str:
     """The mode of the backend at the end of a chain of wrappers."""
-    wrapper: Any = None
-    inner = callback
-    while inner is not None:
-        wrapper = inner
+    wrapper = callback
+    for _ in range(_DEEPEST):
         inner = getattr(wrapper, _INNER[0], None) or getattr(wrapper, _INNER[1], None)
+        if inner is None:
+            break
+        wrapper = inner
     kind = type(wrapper).__name__
     if kind == "_TorchCompileInductorWrapper":
         graphs, tuned = bool(wrapper.config.get("triton.cudagraphs")), bool(wrapper.config.get("max_autotune"))

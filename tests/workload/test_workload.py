@@ -7,6 +7,7 @@ from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -163,3 +164,10 @@ def test_the_mode_of_a_module_a_compiled_call_and_a_function(mode: str) -> None:
     in_place.compile(mode=mode)
     compiled = (torch.compile(nn.Linear(2, 2), mode=mode), in_place, torch.compile(lambda x: x + 1, mode=mode))
     assert [compiled_mode(each) for each in compiled] == [mode] * 3
+
+
+def test_a_backend_that_has_every_attribute_is_named() -> None:
+    """As those have that stand for an object in another process."""
+    compiled: Any = torch.compile(nn.Linear(2, 2))
+    compiled.dynamo_ctx.callback = Mock()
+    assert compiled_mode(compiled) == "backend Mock"
