@@ -69,7 +69,7 @@ def placer_home(_homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data folder of the test's own: no test reads or writes the user's profiles and history."""
     home = Path(tempfile.mkdtemp(dir=_homes))  # pytest's own counts all folders there are, for each new one
     monkeypatch.setenv("PLACER_HOME", str(home))
-    for name in ("PLACER_DEVICE", "PLACER_STRICT"):
+    for name in ("PLACER_DEVICE", "PLACER_QUIET", "PLACER_STRICT"):
         monkeypatch.delenv(name, raising=False)
     return home
 
