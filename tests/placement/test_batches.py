@@ -8,6 +8,7 @@ import gc
 import operator
 import pickle
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -201,12 +202,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_staged_batch_is_copied_beside_the_computation_which_waits_for_it(asked: list[str]) -> None:
-    """Its memory is not reused before the step has read it."""
-    batch = {"x": torch.ones(4, 2), "there": torch.ones(3, device="meta"), "name": "a"}
+    """Its memory is not reused before the step has read it. What is sparse goes by a plain copy."""
+    batch = {
+        "x": torch.ones(4, 2),
+        "there": torch.ones(3, device="meta"),
+        "name": "a",
+        "sparse": torch.eye(2).to_sparse(),
+    }
     for stage in (NEVER, None, ALWAYS):
         assert asked == []
         (moved,) = MovedBatches([batch], META, stage)
         assert (moved["x"].device, moved["there"], moved["name"]) == (META, batch["there"], "a")
+        assert (moved["sparse"].device, moved["sparse"].layout) == (META, torch.sparse_coo)
     assert asked == ["pinned", "copied", "waited for", "kept", "ended"]
 
 
@@ -224,7 +231,7 @@ def test_a_batch_that_cannot_be_pinned_is_copied_from_where_it_is(monkeypatch: p
 
 
 def test_a_loader_may_fill_one_pinned_buffer_again_and_again(asked: list[str]) -> None:
-    """The copy from it has ended by then; also where the loop over the batches is left early."""
+    """The copy from it has ended by then; also where the loop is left early. No batch is fetched ahead of its step."""
     buffer = torch.empty(2).pin_memory()
 
     def loader() -> Iterator[torch.Tensor]:
@@ -233,7 +240,17 @@ def test_a_loader_may_fill_one_pinned_buffer_again_and_again(asked: list[str]) -
             yield buffer.fill_(number)
 
     for number, _ in enumerate(MovedBatches(loader(), META)):
+        asked.append("step")
         if number == 1:
             break
     gc.collect()
-    assert [what for what in asked if what in ("filled", "copied", "ended")] == ["filled", "copied", "ended"] * 2
+    order = ["filled", "copied", "step", "ended"]
+    assert [what for what in asked if what in order] == order * 2
+
+
+def test_a_device_has_one_stream_for_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The allocator keeps the memory of every stream apart."""
+    streams = SimpleNamespace(Stream=lambda device: object(), stream=None, current_stream=None)
+    monkeypatch.setattr(torch, "get_device_module", lambda device: streams)
+    device = torch.device("privateuseone", 99)
+    assert batches._side_stream(device) is batches._side_stream(device)

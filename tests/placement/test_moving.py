@@ -207,8 +207,13 @@ def test_modules_that_keep_their_tensors_elsewhere_are_put_back(
     """TorchScript keeps parameters and buffers in C++; without its content moved, a parameter is a new object."""
     model = make()
     held = [*model.parameters(), *model.buffers()]
+    gradients = [torch.ones_like(parameter) for parameter in model.parameters()]
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        parameter.grad = gradient
 
     def half_way(modules: Any, device: torch.device) -> None:
+        for parameter in model.parameters():
+            parameter.grad = None  # as torch leaves it where there is room for a parameter, and not for its gradient
         for module in modules:
             module.to(device)
         assert {t.device for t in (*model.parameters(), *model.buffers())} == {META}
@@ -220,7 +225,8 @@ def test_modules_that_keep_their_tensors_elsewhere_are_put_back(
     assert refused.home == "cpu"
     now = [*model.parameters(), *model.buffers()]
     assert all(a is b for a, b in zip(now, held, strict=True))
-    assert {t.device.type for t in now} == {"cpu"}
+    assert all(p.grad is gradient for p, gradient in zip(model.parameters(), gradients, strict=True))
+    assert {t.device.type for t in (*now, *gradients)} == {"cpu"}
 
 
 def test_where_torch_lets_nobody_see_a_parameter_s_memory_a_move_is_refused() -> None:

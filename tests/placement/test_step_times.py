@@ -36,6 +36,15 @@ def test_steps_after_warm_up_are_recorded_and_what_holds_nine_in_ten_of_them() -
     assert written[-1] == (10, 1, 19, 21)
 
 
+def test_the_history_is_written_after_a_second_and_then_every_half_minute() -> None:
+    clock, written = Clock(), list[int]()
+    times = StepTimes("cpu", clock, record=lambda *summary: written.append(summary[-1]))
+    for _ in range(module.WARM_UP_STEPS + 70):
+        with times.step():
+            clock.now += 1.0
+    assert written == [2, 32, 62]
+
+
 def test_a_step_on_an_accelerator_is_waited_for_before_and_after(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     monkeypatch.setattr(module, "synchronize", lambda device: done.append(f"wait for {device}"))
