@@ -28,6 +28,7 @@ from placer.pricing import FAMILIES, Context, CostModel, describe, describe_step
 from placer.pricing.effort import Amounts
 from placer.pricing.ops import (
     ANY_UPDATE,
+    FUNCTIONS,
     LISTS,
     NO_ROW,
     OPS_FILE,
@@ -110,6 +111,32 @@ def test_a_formula_that_does_not_fit_its_op_is_refused(formula: str) -> None:
         evaluate(formula, amounts, 1.0)
     assert evaluate("", amounts, 1.0) == 1.0
     assert evaluate("numel+2*size(0,-1)", amounts, 1.0) == 24.0
+
+
+#: What formulas are made of; and the operators that they may have.
+PARTS = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.Call, ast.Load)
+OPERATORS = (
+    ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.USub, ast.Lt, ast.LtE, ast.Gt, ast.GtE,
+    ast.Eq, ast.NotEq,
+)  # fmt: skip
+
+
+def test_every_formula_of_every_row_is_one_and_names_what_a_call_has() -> None:
+    """A wrong one would be swallowed where a call is priced: the op would be taken for one without a row."""
+    amounts = {"flops", *(name for name in vars(Amounts) if not name.startswith("_"))}
+    wrong = []
+    for row in table():
+        families = [FAMILIES[row.family]] if row.family else FAMILIES.values()
+        shapes = {field.name for family in families for field in fields(family.shape)}
+        names = amounts | shapes | set(FUNCTIONS)
+        for formula in filter(None, (row.units, row.starts, row.kernels, row.loads)):
+            for node in ast.walk(ast.parse(formula, mode="eval").body):
+                is_part = isinstance(node, (*PARTS, *OPERATORS))
+                is_named = not isinstance(node, ast.Name) or node.id in names
+                is_single = not isinstance(node, ast.Compare) or len(node.ops) == 1
+                if not (is_part and is_named and is_single):
+                    wrong.append((row.op, formula, ast.unparse(node)))
+    assert wrong == []
 
 
 # --- by torch's own lists -----------------------------------------------------------------------------------------

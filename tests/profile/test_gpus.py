@@ -76,10 +76,11 @@ NAMES = {
     "Intel(R) Arc(TM) 140V GPU (16GB)": "Intel(R) Arc(TM) 140V GPU",
     "NVIDIA Jetson Orin Nano Developer Kit": "NVIDIA Jetson Orin Nano 8GB", "NVIDIA Thor": "NVIDIA Jetson AGX Thor",
     "B200 192GB": "NVIDIA B200", "K80 24GB": "Tesla K80", "RX 580 4GB": "Radeon RX 580 4GB",
+    "M4": "Apple M4", "M40": "Tesla M40", "P4": "Tesla P4",
 }  # fmt: skip
 UNKNOWN = (
     "", "NVIDIA", "banana", "RTX 3085", "GTX 3080", "RTX 3070 6GB", "A100 24GB", "RTX 6000 Pascal", "4070 Ti SUPER Ti",
-    "T40", "AMD Radeon Graphics", "Tesla M4", "Intel L4", "AMD T4", "NVIDIA MI300X", "T4 MIG 1g.5gb",
+    "T40", "AMD Radeon Graphics", "Tesla M5", "Intel L4", "AMD T4", "NVIDIA MI300X", "T4 MIG 1g.5gb",
     "A100 MIG 8g.40gb", "A100 40GB MIG 1g.20gb", "mig-3g.20gb", "NVIDIA A200-16Q",
 )  # fmt: skip
 
