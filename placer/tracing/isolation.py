@@ -140,12 +140,23 @@ class _Light(types.ModuleType):
         return getattr(importlib.import_module(self.__name__), name)
 
 
-def follow_threads() -> None:
-    """In a child: threads that the step starts run in the modes of the thread that starts them.
+class _OfThread(threading.local):
+    """What holds for one thread: whether it runs a step that is traced."""
+
+    traced = False
+
+
+_thread = _OfThread()
+
+
+@contextlib.contextmanager
+def follow_threads() -> Iterator[None]:
+    """In the body, threads that the step starts run in the modes of the thread that starts them, and so on.
 
     A pool's work is done at once, in the thread that submits it: the pool's own threads may not exist here.
     """
-    start, run = threading.Thread.start, threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+    threads: Any = threading.Thread
+    start, run = threads.start, threads._bootstrap_inner
     modes_of: dict[threading.Thread, list[Any]] = {}
 
     def start_in_modes(thread: threading.Thread) -> None:
@@ -153,8 +164,10 @@ def follow_threads() -> None:
         start(thread)
 
     def run_in_modes(thread: threading.Thread) -> None:
+        modes = modes_of.pop(thread, [])
+        _thread.traced = bool(modes)
         with contextlib.ExitStack() as stack:
-            for mode in modes_of[thread]:
+            for mode in modes:
                 stack.enter_context(mode)
             run(thread)
 
@@ -166,21 +179,23 @@ def follow_threads() -> None:
             future.set_exception(error)
         return future
 
-    for place, name, function in (
-        (threading.Thread, "start", start_in_modes),
-        (threading.Thread, "_bootstrap_inner", run_in_modes),
-        (ThreadPoolExecutor, "submit", submit),
-    ):
-        setattr(place, name, function)
+    before, _thread.traced = _thread.traced, True
+    threads._bootstrap_inner = run_in_modes
+    try:
+        with replaced(threads, "start", start_in_modes), replaced(ThreadPoolExecutor, "submit", submit):
+            yield
+    finally:
+        threads._bootstrap_inner = run
+        _thread.traced = before
 
 
 @contextlib.contextmanager
 def replaced(place: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """``place.name`` is ``function`` in the body, for this thread."""
-    before, thread = getattr(place, name), threading.get_ident()
+    """``place.name`` is ``function`` in the body, for this thread and those that the step starts in it."""
+    before = getattr(place, name)
 
     def chosen(*args: Any, **kwargs: Any) -> Any:
-        return (function if threading.get_ident() == thread else before)(*args, **kwargs)
+        return (function if _thread.traced else before)(*args, **kwargs)
 
     setattr(place, name, chosen)
     try:

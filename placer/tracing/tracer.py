@@ -118,9 +118,8 @@ def _in_child(workload: Workload, limit_seconds: float, began: float, attempt: A
     hosted = _on_host(workload, attempt) if machine.accelerators() else {}
 
     def step() -> _Found:
-        with isolated():
+        with isolated(), follow_threads():
             without_compiler()
-            follow_threads()
             return run_step(workload, attempt, hosted)
 
     try:
@@ -132,7 +131,7 @@ def _in_child(workload: Workload, limit_seconds: float, began: float, attempt: A
 def _on_copies(workload: Workload, attempt: Attempt) -> _Found:
     """Trace the step in this process."""
     try:
-        with _one_at_a_time, same_state(), isolated():
+        with _one_at_a_time, same_state(), isolated(), follow_threads():
             return run_step(copies.copied(workload, attempt.real), attempt, {})
     except SystemExit as error:
         raise TraceError(f"the step ends the process that it runs in, by SystemExit: {error}") from error

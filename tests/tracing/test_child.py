@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
@@ -346,6 +347,33 @@ def test_the_same_trace_is_made_in_the_process_of_a_copy(mode: str) -> None:
     assert trace_here(workload).calls == trace(workload).calls
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+POOL = ThreadPoolExecutor(1)
+
+
+class InThreads(nn.Module):
+    """Each of its layers runs in another thread: one that it starts, and one of a pool."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs: list[torch.Tensor] = []
+        thread = threading.Thread(target=lambda: outputs.append(self.first(x)))
+        thread.start()
+        thread.join()
+        result: torch.Tensor = POOL.submit(self.second, outputs[0]).result()
+        return result
+
+
+def test_threads_of_the_step_are_followed_in_the_process_of_a_copy() -> None:
+    before = {**vars(threading.Thread)}, {**vars(ThreadPoolExecutor)}
+    workload = make_workload(InThreads(), (3, 4), mode="train")
+    assert [call.op for call in trace_here(workload).calls].count("aten::addmm") == 2
+    assert trace_here(workload).calls == trace(workload).calls
+    assert ({**vars(threading.Thread)}, {**vars(ThreadPoolExecutor)}) == before
 
 
 def test_where_no_process_can_be_forked_models_are_traced_on_copies(

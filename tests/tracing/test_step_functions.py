@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -55,6 +56,26 @@ def test_a_step_like_the_models_own_is_traced_like_it() -> None:
     phases = [c.phase.replace("loss", "forward") for c in own.calls]
     assert [c.phase for c in traced.calls] == phases
     assert traced.real
+
+
+def test_a_step_in_a_thread_of_its_own_is_traced_like_it() -> None:
+    model = classifier()
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step(x: torch.Tensor) -> None:
+        model(x).sum().backward()
+        optimizer.step()
+
+    def threaded(x: torch.Tensor) -> None:
+        thread = threading.Thread(target=step, args=(x,))
+        thread.start()
+        thread.join()
+
+    traced = traced_untouched(threaded, (16, 4), model, optimizer)
+    plain = trace(make_workload(step, (16, 4)))
+    assert (traced.mode, traced.autograd_nodes) == ("train", plain.autograd_nodes)
+    assert traced.peak_activation_bytes == plain.peak_activation_bytes
+    assert traced.calls == plain.calls
 
 
 def gan() -> tuple[Callable[..., Any], list[Any]]:
