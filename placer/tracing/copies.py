@@ -145,6 +145,9 @@ def _names(code: types.CodeType) -> Iterator[str]:
 
 # --- deep copies ------------------------------------------------------------------------------------------------------
 
+#: Where torch has the hooks of a module.
+_HOOKS = tuple(name for name in vars(nn.Module()) if name.endswith("_hooks"))
+
 
 def copied(workload: Workload, real: bool) -> Workload:
     """The workload on copies: with values, on the CPU, or without.
@@ -216,10 +219,10 @@ def _stand_in(tensor: Tensor, real: bool) -> Tensor:
 def _remove_hooks(model: nn.Module) -> None:
     """Take every hook away that is not torch's own, such as those of spectral_norm, which are part of the model."""
     for module in model.modules():
-        for name, hooks in vars(module).items():
-            if name.endswith("_hooks") and isinstance(hooks, dict):
-                for key in [key for key, hook in hooks.items() if callable(hook) and not _is_torchs_own(hook)]:
-                    del hooks[key]
+        for name in _HOOKS:
+            hooks = vars(module).get(name) or {}
+            for key in [key for key, hook in hooks.items() if not _is_torchs_own(hook)]:
+                del hooks[key]
 
 
 def _is_torchs_own(hook: Any) -> bool:

@@ -7,6 +7,7 @@ the same happens in this process, to deep copies.
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +32,16 @@ _Found: TypeAlias = tuple[Trace, dict[str, str]]
 
 #: On copies in this process, tracing replaces hooks and imports for all threads: one step at a time.
 _one_at_a_time = threading.RLock()
+
+
+def _after_fork() -> None:
+    """Replace the lock in a child, where the thread that held it does not exist."""
+    global _one_at_a_time
+    _one_at_a_time = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def trace(workload: Workload, *, limit_seconds: float = child.LIMIT_SECONDS) -> Trace:

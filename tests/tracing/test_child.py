@@ -376,6 +376,27 @@ def test_threads_of_the_step_are_followed_in_the_process_of_a_copy() -> None:
     assert ({**vars(threading.Thread)}, {**vars(ThreadPoolExecutor)}) == before
 
 
+class Table(nn.Module):
+    """A dict of the user's own is named like torch's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.activation_hooks = {"double": lambda x: x * 2}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.activation_hooks["double"](self.layer(x))
+        return result
+
+
+def test_a_copy_has_all_of_the_model_but_hooks() -> None:
+    model, seen = Table(), []
+    model.layer.register_forward_hook(lambda *_: seen.append("hook"))
+    workload = make_workload(model, (3, 4), mode="infer")
+    assert trace_here(workload).calls == trace(workload).calls
+    assert seen == []
+
+
 def test_where_no_process_can_be_forked_models_are_traced_on_copies(
     calibrated: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
