@@ -384,12 +384,19 @@ def _autograd_works() -> bool:
 
 
 def _asks_the_parent(error: BaseException) -> bool:
-    """Whether an error comes of a pipe or socket that leads nowhere here, or of ``multiprocessing``, which deals with
-    no process that is not the child's own."""
-    if isinstance(error, EOFError) or getattr(error, "errno", None) == errno.ENOTSOCK:
-        return True
-    frames = traceback.walk_tb(error.__traceback__)
-    return any(frame.f_globals.get("__name__", "").startswith("multiprocessing.") for frame, _ in frames)
+    """Whether an error, or a cause of it, comes of a pipe or socket that leads nowhere here, or is raised by
+    ``multiprocessing``, which deals with no process that is not the child's own."""
+    chain: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in chain:
+        if isinstance(cause, EOFError) or getattr(cause, "errno", None) == errno.ENOTSOCK:
+            return True
+        frames = [frame for frame, _ in traceback.walk_tb(cause.__traceback__)]
+        if frames and str(frames[-1].f_globals.get("__name__")).startswith("multiprocessing."):
+            return True
+        chain.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def _send(writing: int, answer: tuple[bool, Any]) -> None:

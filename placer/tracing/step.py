@@ -190,6 +190,8 @@ class _ModelStep:
         self.batch = _specs(distinct(workload.batch))
         if any(map(is_lazy, values.of_modules([self.model]))):
             self._give_shapes(_Record(workload, attempt, kind, {"": self.model}))
+        self.weights = list(self.model.parameters())
+        self.parameters, self.buffers = _specs(self.weights), _specs(self.model.buffers())  # a step may replace some
         self.record = _Record(workload, attempt, kind, {"": self.model})
         if attempt.fused:
             record_fast_paths(self.model, self.record.recorder, workload.autocast is not None)
@@ -281,15 +283,14 @@ class _ModelStep:
         return loss
 
     def _trace(self, outputs: list[Tensor]) -> Trace:
-        weights = list(self.model.parameters())
-        sparse = [n for n, p in enumerate(weights) if p.grad is not None and p.grad.layout is torch.sparse_coo]
+        sparse = [n for n, p in enumerate(self.weights) if p.grad is not None and p.grad.layout is torch.sparse_coo]
         return self.record.trace(
             self._notes(),
             outputs,
             mode="train" if self.train else "infer",
             batch=self.batch,
-            parameters=_specs(weights),
-            buffers=_specs(self.model.buffers()),
+            parameters=self.parameters,
+            buffers=self.buffers,
             sparse_gradients=tuple(sparse),
             compiled=self.workload.compiled,
         )

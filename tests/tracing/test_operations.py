@@ -189,6 +189,27 @@ def test_lazy_layers_get_their_shapes(reads: bool) -> None:
     assert reads or found == trace(make_workload(plain, (4, 8), mode="train"))
 
 
+class Changing(nn.Module):
+    """Its forward lets a cache grow, and a layer go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.register_buffer("cache", torch.zeros(0, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.cache = torch.cat([self.cache, x.detach()])
+        result: Tensor = self.second(self.first(x))
+        del self.second
+        return result
+
+
+def test_parameters_and_buffers_are_those_before_the_step() -> None:
+    found = trace(make_workload(Changing(), (4, 8), mode="train"))
+    assert [p.shape for p in found.parameters] == [(8, 8), (8,), (8, 8), (8,)]
+    assert [b.shape for b in found.buffers] == [(0, 8)]
+
+
 def test_gradients_through_fused_ops_are_real() -> None:
     def forward(self: Any, x: Tensor) -> Tensor:
         """Reads gradients of a fused op, as a line search would."""

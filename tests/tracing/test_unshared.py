@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import multiprocessing
+import multiprocessing.pool
 import os
 import socket
 import sqlite3
@@ -210,6 +211,28 @@ def test_another_file_that_has_taken_the_path_is_not_read(tmp_path: Path, monkey
         assert child.call(lambda: os.read(file.fileno(), 100)) == b"mine"
         monkeypatch.setattr(unshared, "_path_of", lambda number: str(path))
         assert child.call(lambda: os.read(file.fileno(), 100)) == b""
+
+
+def test_only_what_multiprocessing_itself_raises_is_told_as_taken_from_another_process() -> None:
+    here, _there = multiprocessing.Pipe()
+
+    def follows() -> None:
+        try:
+            here.recv()
+        except EOFError as error:
+            raise RuntimeError("the environment died") from error
+
+    def fails(_: int) -> None:
+        raise ValueError("my own mistake")
+
+    def maps() -> None:
+        with multiprocessing.pool.ThreadPool(1) as pool:
+            pool.map(fails, [1])
+
+    with pytest.raises(TraceError, match=r"from a worker process.*RuntimeError: the environment died"):
+        child.call(follows)
+    with pytest.raises(TraceError, match=r"^tracing the step failed with ValueError: my own mistake"):
+        child.call(maps)
 
 
 def test_a_step_that_takes_its_batch_from_a_worker_is_told_to_take_an_argument(calibrated: Profile) -> None:
