@@ -214,7 +214,7 @@ def evaluate(formula: str, names: Any, otherwise: float) -> float:
         return otherwise
     try:
         return float(_value(_parsed(formula), names))
-    except (LookupError, SyntaxError, TypeError) as error:
+    except (ArithmeticError, LookupError, SyntaxError, TypeError, ValueError) as error:
         raise ValueError(f"ops.csv: the formula {formula!r} does not fit its op: {error}") from error
 
 

@@ -11,6 +11,7 @@ size, which the table was not fitted to.
 from __future__ import annotations
 
 import math
+import re
 import statistics
 import sys
 import time
@@ -37,7 +38,7 @@ from placer.calibration.measuring.timing import LARGE_BLOCK
 from placer.calibration.validation.compare import group_by
 from placer.calibration.validation.table import show
 from placer.decision import running_with
-from placer.errors import PlacerError
+from placer.errors import PlacerError, first_line
 from placer.machine import MeasuredSpeeds
 from placer.pricing import (
     FAMILIES,
@@ -50,7 +51,7 @@ from placer.pricing import (
     device_model,
     nearest_profile,
 )
-from placer.pricing.ops import COUNTED, NO_ROW, Op, table
+from placer.pricing.ops import COUNTED, NO_ROW, Op, evaluate, table
 from placer.pricing.physics import STARTING, cores_of
 from placer.pricing.speeds import beside
 from placer.profile import Profile, kind_of, load
@@ -63,6 +64,9 @@ SHORTEST, LONGEST, SHARE = 1.2e-4, 0.03, 0.02
 TIMES, LEAST_SCALED = (1, 2, 3, 4), 16
 #: What a call may use besides its operands.
 NAMES = {"torch": torch, "F": F}
+#: A call, and the shapes of one or two operands behind it.
+CALL = re.compile(r"(.+) of (\d+(?:x\d+)*(?:, \d+(?:x\d+)*)?)")
+OF_TWO = "torch.add(x, y) of 512x512, 512"
 #: Seconds from which a call of a record counts.
 LONG_ENOUGH = 1e-4
 #: Share of an op's time from which on a call is part of what was asked for, not of what the sample does around it.
@@ -87,16 +91,27 @@ class Call(NamedTuple):
 
 
 def parsed(text: str) -> Call:
-    """The call that a text says. Raises ValueError or SyntaxError of one that it does not understand."""
-    expression, of, shapes = text.rpartition(" of ")
-    if not of:
-        raise ValueError(f"{text!r} is no call: write it as 'torch.sinh(x) of 512x512'")
-    code = compile(expression, "OP", "eval")
+    """The call that a text says. Raises ValueError or SyntaxError of one that it does not understand.
+
+    So does the function, of a name that is none, and of a call that takes other arguments.
+    """
+    written = CALL.fullmatch(text)
+    if written is None:
+        raise ValueError(
+            f"{text!r} is no call with shapes: write it as 'torch.sinh(x) of 512x512', or for x and y '{OF_TWO}'"
+        )
+    code = compile(written[1], "OP", "eval")
 
     def function(*operands: Tensor) -> Any:
-        return eval(code, {**NAMES, **dict(zip("xy", operands, strict=False))})  # noqa: S307  the caller's own
+        try:
+            return eval(code, {**NAMES, **dict(zip("xy", operands, strict=False))})  # noqa: S307  the caller's own
+        except (AttributeError, NameError, TypeError) as error:
+            raise ValueError(
+                f"{text!r} does not run ({first_line(error)}): a call is of operands x and y, whose shapes stand after "
+                f"' of ', and of functions that torch, F (torch.nn.functional) and torch.ops.aten have"
+            ) from error
 
-    return Call(function, tuple(tuple(map(int, shape.split("x"))) for shape in shapes.split(", ")))
+    return Call(function, tuple(tuple(map(int, shape.split("x"))) for shape in written[2].split(", ")))
 
 
 def _scaled(shape: Sequence[int], times: int) -> list[int]:
@@ -121,10 +136,12 @@ def _timed(
     workload = step_of(Apply(function), operands)
     step = Step(workload, "cpu", None, copies_out=False)
     step.prepare()
-    step()
-    start = time.perf_counter()
-    step()
-    if not SHORTEST <= time.perf_counter() - start <= LONGEST:
+    with running_with(1):  # several wait for each other on a busy machine
+        step()
+        start = time.perf_counter()
+        step()
+        seconds = time.perf_counter() - start
+    if not SHORTEST <= seconds <= LONGEST:
         return
     trace = trace_here(workload)
     for threads in sorted({torch.get_num_threads(), 1}, reverse=True):
@@ -188,7 +205,7 @@ def print_scores(scored: Sequence[Scored]) -> None:
 
 
 def try_ops(names: Sequence[str]) -> None:
-    """Time and price each op. Raises NameError, SyntaxError or ValueError for what is none, or a wrong row."""
+    """Time and price each op. Raises SyntaxError or ValueError for what is none, or a wrong row."""
     for op in table():
         if op.family and op.family not in FAMILIES:
             raise ValueError(f"ops.csv: {op.op!r} is of no family {op.family!r}; there are {', '.join(FAMILIES)}")
@@ -212,6 +229,8 @@ def _show(calls: Sequence[TimedCall]) -> None:
 def _show_op(name: str, calls: Sequence[TimedCall], nearest: Profile) -> None:
     op = calls[0].work.row
     print(f"  {name}: {_described(op)}")
+    for call in calls:
+        _check_formulas(call)
     ratios: list[float] = []
     for call in calls:
         speeds = beside(nearest, call.speeds, call.threads)
@@ -230,6 +249,15 @@ def _show_op(name: str, calls: Sequence[TimedCall], nearest: Profile) -> None:
     print(f"    on an {GPU}: {format_seconds(min(on_gpu[0]))} to {format_seconds(max(on_gpu[0]))} ({on_gpu[2][0]})")
     if op.kind != COUNTED:
         print(f"    {_cycles(op, [call for call in calls if call.threads == 1], nearest)}")
+
+
+def _check_formulas(timed: TimedCall) -> None:
+    """Raises ValueError, with the formula, where one of the op's row does not fit a call: it is priced without then."""
+    work = timed.work
+    if work.effort is None:
+        does = counted(timed.call, work.row, work.shape, work.flops)
+        evaluate(does.op.kernels, does.names, 1.0)
+        evaluate(does.op.loads, does.names, 0.0)
 
 
 def _described(op: Op) -> str:
@@ -317,9 +345,6 @@ def main(arguments: Sequence[str]) -> int:
         else:
             print(__doc__, file=sys.stderr)
             return 2
-    except NameError as error:
-        print(f"{error}: a call is of operands x and y, whose shapes stand after ' of '", file=sys.stderr)
-        return 2
     except (SyntaxError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
