@@ -71,7 +71,12 @@ class _Bar(Progress):
             TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[left]", "fields[what]")
         ]
         self._bar = RichProgress(
-            texts[0], BarColumn(bar_width=16), *texts[1:], console=Console(stderr=True), transient=True
+            texts[0],
+            BarColumn(bar_width=16),
+            *texts[1:],
+            console=Console(stderr=True),
+            transient=True,
+            refresh_per_second=4,  # drawing takes time from what is measured
         )
         self._task: Any = None
 

@@ -30,7 +30,10 @@ NOT_MATCHED = "the device ran other ops than were traced"
 NO_NUMBER = "its time was no number"
 #: The process was ended from outside, perhaps by this probe.
 PROCESS_ENDED = "the process ended while it ran"
-#: Share of a family's probes that must have failed to be told: ops that a device has not for some dtype are normal.
+#: Reasons that are told however few probes have them. All others are of ops that a device has not for some dtype: a few
+#: are normal.
+_ALWAYS_TOLD = (HUNG, TOO_LARGE)
+#: Share of a family's probes that must have failed for the others to be told.
 NOTABLE = 0.1
 
 #: One line of text without what steers a terminal.
@@ -54,20 +57,27 @@ class Failure:
 def infeasible(failures: Sequence[Failure], measured: Mapping[tuple[str, str], int] | None = None) -> tuple[str, ...]:
     """A sentence per family and device of whose probes many failed: how many, and why most of them.
 
-    ``measured``: the number of probes that were measured, by device and family. Failures whose cause is unknown do not
-    count.
+    Those that hung or did not fit have a sentence of their own, however few they are. ``measured``: the number of
+    probes that were measured, by device and family. Failures whose cause is unknown do not count.
     """
+    always: Counter[tuple[str, str, str]] = Counter()
     reasons: dict[tuple[str, str], Counter[str]] = {}
     for f in failures:
-        if f.reason != PROCESS_ENDED:
+        if f.reason in _ALWAYS_TOLD:
+            always[f.device, f.family, f.reason] += 1
+        elif f.reason != PROCESS_ENDED:
             reasons.setdefault((f.device, f.family), Counter())[f.reason] += 1
-    told: list[str] = []
+    told = [_left_out(count, *what) for what, count in always.items()]
     for (device, family), counted in reasons.items():
         count, more = counted.total(), len(counted) - 1
         if count >= NOTABLE * (count + (measured or {}).get((device, family), 0)):
             reason = counted.most_common(1)[0][0] + (f" (and {more} other reason{'s' * (more > 1)})" if more else "")
-            told.append(f"{count} probe{'s' * (count > 1)} of {family} on {device} left out: {reason}")
+            told.append(_left_out(count, device, family, reason))
     return tuple(told)
+
+
+def _left_out(count: int, device: str, family: str, reason: str) -> str:
+    return f"{count} probe{'s' * (count > 1)} of {family} on {device} left out: {reason}"
 
 
 @dataclass(frozen=True)

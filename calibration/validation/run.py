@@ -104,10 +104,12 @@ def measure(
     threads: Sequence[int] | None,
     output: str | Path | None,
     seconds: float,
+    others: Sequence[Entry] = (),
 ) -> Report:
     """Predict and measure these networks on every device that is here and calibrated, several times.
 
-    ``seconds`` of each cell on each visit. Raises CalibrationError where there is no such device.
+    ``seconds`` of each cell on each visit. ``others`` are networks that a record at ``output`` may have, too. Raises
+    CalibrationError where there is no such device.
     """
     stale = stale_fields(profile, machine.fingerprint())
     if stale:
@@ -128,6 +130,7 @@ def measure(
         output=None if output is None else Path(output),
         time_limit_per_cell=seconds,
         visits=VISITS,
+        others=others,
     )
 
 
@@ -213,6 +216,7 @@ def validate(
     visits: int = 1,
     first_visit: int = 0,
     deadline: float = math.inf,
+    others: Sequence[Entry] = (),
 ) -> Report:
     """Predict and measure every cell: network x batch x mode x device x number of CPU threads.
 
@@ -221,14 +225,14 @@ def validate(
     measures what is not in it; cells that failed are tried again. Predictions always come from ``profile``, and are
     made before anything is measured. The suite is gone through until every cell has so many ``visits``, beginning with
     ``first_visit``, counted from 0: only cells with that many are visited then. No network is begun once ``clock()``
-    has passed ``deadline``: the next run goes on.
+    has passed ``deadline``: the next run goes on. ``others`` are networks that the earlier record may have, too.
 
     Raises CalibrationError if ``output`` was measured on another machine, or cannot be read or written.
     """
     before = torch.get_num_threads()
     places = [(device, count) for device in devices for count in threads or (before,)]
     effort = Effort(rounds, time_limit_per_cell, clock)
-    report = _resumed(output, profile, networks)
+    report = _resumed(output, profile, [*networks, *others])
     of = len(networks)
     try:
         with same_randomness(devices):

@@ -56,7 +56,8 @@ def validate_suites(
     if against is None:
         chosen = estimate_for(profile) if estimate else loaded(profile)
         seconds = QUICK_SECONDS_PER_CELL if suite in (None, "quick") else SECONDS_PER_CELL
-        report = measure(networks, chosen, threads, output, seconds)
+        earlier = record.load(output).cells if output is not None and output.exists() else ()
+        report = measure(networks, chosen, threads, output, seconds, list(entries_of(earlier).values()))
     else:
         path = recorded.measurements_of(Path(against))
         past = selected(record.load(path), {entry.name for entry in networks} if suite else None, threads)

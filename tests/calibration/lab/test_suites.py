@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 from made_up_cells import profile
 
+from placer import machine
+from placer.calibration.lab.validators import suites
 from placer.calibration.lab.validators.suites import validate_suites
+from placer.calibration.suite import Entry
 from placer.calibration.validation import record
 from placer.calibration.validation.record import Cell, Report
 from placer.errors import CalibrationError, ProfileError, UnknownGPU
@@ -32,6 +35,24 @@ def test_main_replays_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str
     # A suite picks its networks only; none of the cells left can be predicted on this device.
     assert validate_suites("quick", against=path, profile=profile(device="cuda"), output=copy) == 1
     assert [c.network for c in record.load(copy).cells] == ["lstm"]
+
+
+def test_a_run_that_continues_a_record_predicts_networks_of_other_suites_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "record.json"
+    cell = Cell("mlp_tiny_sgd", "mlp", 1, "infer", "cpu", 1, predicted=1.0, measured=1e-4)
+    record.save(Report("2026-01-01", machine.fingerprint(), "an earlier profile", (cell,)), path)
+    everything = suites.entries("full")
+
+    def nothing_of_quick(suite: str) -> list[Entry]:
+        return [] if suite == "quick" else everything
+
+    monkeypatch.setattr(suites, "entries", nothing_of_quick)
+    assert suites.validate_suites("quick", profile=profile(), output=path) == 0
+    (again,) = record.load(path).cells
+    assert again.measured == cell.measured
+    assert 0.0 < (again.predicted or 0.0) < 1.0
 
 
 def test_main_refuses_what_it_cannot_do(tmp_path: Path) -> None:

@@ -104,6 +104,8 @@ def test_what_hangs_or_does_not_fit_is_written_down_and_the_next_one_runs(
 ) -> None:
     assert attempt(bench, probe(module(forward)), seconds=0.01, journal=journal, limit=0.3) is None
     assert [(f.family, f.reason) for f in journal.failures] == [("matmul", reason)]
+    told = infeasible(journal.failures, {("cpu", "matmul"): 100})  # one among many, all the same
+    assert told == (f"1 probe of matmul on cpu left out: {reason}",)
     assert attempt(bench, probe(), seconds=0.01, journal=journal) is not None
 
 
