@@ -27,7 +27,8 @@ from placer.workload import make_workload
 def _calibrated(handmade_profile: Profile) -> None:
     """Also for one thread, which is what workers of a loader get."""
     cpu = handmade_profile.fit("cpu")
-    profile.save(dataclasses.replace(handmade_profile, fits=(cpu, dataclasses.replace(cpu, threads=1))))
+    fits = {fit.threads: fit for fit in (cpu, dataclasses.replace(cpu, threads=1))}
+    profile.save(dataclasses.replace(handmade_profile, fits=tuple(fits.values())))
 
 
 def net(units: int = 8) -> nn.Module:
