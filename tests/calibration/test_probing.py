@@ -17,7 +17,7 @@ from placer.calibration.measuring.bench import Bench
 from placer.calibration.measuring.journal import Journal, OpObservation, StepObservation
 from placer.calibration.measuring.recording import KernelRecorder
 from placer.calibration.plan import Planner
-from placer.calibration.probing import ROUNDS, Probing
+from placer.calibration.probing import ROUNDS, Probing, one_of_each
 from placer.calibration.progress import Progress
 
 RATES = {"dispatch_seconds": 1e-6, "flops/float32": 5e10, "bytes_per_second": 1e10}
@@ -97,3 +97,14 @@ def test_a_slow_machine_is_measured_on_by_the_next_run(run: Run) -> None:
         found = run(5.0, each=20.0)
         counts.append(sum(step.family != PACE for step in found.journal.observations))
     assert counts == [1, 2, 3, 4, 5]
+
+
+def test_one_accelerator_of_each_name_and_memory_is_measured() -> None:
+    devices = ("cuda", "cuda:1", "cuda:2", "cuda:3")
+    kinds = (("H100", 80), ("L4", 24), ("H100", 80), ("H100", 40))
+    listed = [
+        {"device": device, "name": name, "memory_bytes": size}
+        for device, (name, size) in zip(devices, kinds, strict=True)
+    ]
+    assert one_of_each(("cpu", *devices), listed) == ("cpu", "cuda", "cuda:1", "cuda:3")
+    assert one_of_each(("cuda:2",), listed) == ("cuda:2",)

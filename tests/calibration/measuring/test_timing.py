@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from placer.calibration.measuring.rates import products_in_tf32
+from placer.calibration.measuring.rates import RateTimer, flops_per_second, products_in_tf32
 from placer.calibration.measuring.timing import measure
 from placer.errors import TimerError
 from placer.pricing.physics import allows_tf32
@@ -73,6 +73,15 @@ def test_timings_that_never_settle_are_an_error_that_names_the_remedy() -> None:
     steps = itertools.cycle([1.0, 1.0, 1.0, 1e4, 1e4])
     with pytest.raises(TimerError, match=r"never settle: \d+ blocks spread by \d+% \(above 1000%\).*placer calibrate"):
         measure(clock.work(lambda: next(steps)), clock=clock, seconds=1e9)
+
+
+@pytest.mark.parametrize("error", [TypeError, NotImplementedError])
+def test_a_dtype_that_the_device_refuses_has_no_rate(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise error("Cannot convert a MPS Tensor to float64 dtype")
+
+    monkeypatch.setattr(torch.Tensor, "to", refused)
+    assert flops_per_second("cpu", torch.float64, RateTimer(None, 0.1, FakeClock())) is None
 
 
 @pytest.mark.parametrize("before", ["highest", "high"])

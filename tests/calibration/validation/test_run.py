@@ -53,10 +53,19 @@ def test_what_fails_is_shown_with_its_reason() -> None:
                 raise RuntimeError("this process is a stranger")
             return super().forward(x)
 
+    class SmallBatches(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            if len(x) == 64 and x.device.type != "meta":
+                raise MemoryError("no room")
+            return super().forward(x)
+
     def build() -> nn.Module:
         raise ImportError("half installed")
 
     assert [cell.error for cell in measured(tiny(build=build)).cells] == ["ImportError: half installed"] * 4
+    report = measured(tiny(build=lambda: SmallBatches(4, 1)))  # a step that raises spares the others
+    assert [cell.error for cell in report.cells] == [None, "MemoryError: no room"] * 2
+    assert [cell.measured is None for cell in report.cells] == [False, True] * 2
     report = measured(tiny(modes=("infer",)), clock=lambda: 1.0)
     assert [cell.error for cell in report.cells] == ["TimerError: a whole step took no time by the clock"] * 2
     assert all(cell.predicted for cell in report.cells)
