@@ -80,7 +80,7 @@ def generation(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of settings: the call of generate warns of the same
         without = meta_model(model)
-        cache = _cache_after_prefill(without, ids, options, autocast) if steps else None
+        cache = _cache_after_prefill(model, ids, options, autocast) if steps else None
         for length, count in cache_lengths(first, steps).items():
             step, inputs = decode_step(model, without, ids, grown(cache, length - first), length, options)
             name = f"decode, cache of {length}"

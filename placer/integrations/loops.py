@@ -202,6 +202,8 @@ def training_parts(
 
 def whole(name: str, number: Any) -> int:
     """``number`` if it is a whole number of at least 1, else ValueError."""
+    if isinstance(number, float) and number.is_integer():  # total_timesteps=1e5
+        number = int(number)
     if isinstance(number, bool) or not hasattr(number, "__index__") or number < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, not {number!r}")
     return operator.index(number)

@@ -95,6 +95,29 @@ def test_the_parts_are_the_prompt_and_steps_of_one_token() -> None:
     assert long[-1].name == "decode, cache of 50"  # the last step has the most memory
 
 
+def mixtral() -> Any:
+    """A mixture of experts: which of them run follows from values."""
+    config = transformers.MixtralConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
+        vocab_size=99, num_local_experts=4,
+    )  # fmt: skip
+    return transformers.MixtralForCausalLM(config).eval()
+
+
+def quantized() -> Any:
+    return torch.ao.quantization.quantize_dynamic(llama(), {torch.nn.Linear}, dtype=torch.qint8)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch, about quantization
+@pytest.mark.parametrize("build", [mixtral, quantized])
+def test_a_model_whose_values_a_step_needs_is_priced(build: Any) -> None:
+    model = build()
+    kind, attributes = type(model), set(vars(model))
+    job = generation(model, PROMPT, 4)
+    assert placer.explain(job).devices["cpu"].seconds > 0.0
+    assert (type(model), set(vars(model))) == (kind, attributes)
+
+
 @pytest.mark.parametrize("build", [gpt2, llama, t5])
 def test_a_decode_step_runs_the_ops_of_one_turn_of_the_library(build: Any) -> None:
     model = build()

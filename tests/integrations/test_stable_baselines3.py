@@ -155,6 +155,12 @@ def test_what_follows_is_as_without_it() -> None:
     assert torch.equal(weights(ask=True), weights(ask=False))
 
 
+def test_timesteps_may_be_written_with_an_exponent() -> None:
+    assert job(A2C, "MlpPolicy", "CartPole-v1", total_timesteps=1e5).repeats == 20_000  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"total_timesteps must be a whole number of at least 1, not 2\.5"):
+        job(A2C, "MlpPolicy", "CartPole-v1", total_timesteps=2.5)  # type: ignore[arg-type]
+
+
 def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(TypeError, match=r"must be the class PPO, .*, not an object of str"):
         job("PPO", "MlpPolicy", "CartPole-v1")  # type: ignore[arg-type]
