@@ -6,9 +6,11 @@ import asyncio
 import dataclasses
 import os
 import pickle
+import signal
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 import placer
 from placer import profile
 from placer.profile.profile import Profile
-from placer.tracing import trace_here, tracer
+from placer.tracing import child, trace_here, tracer
 from placer.workload import make_workload
 
 
@@ -93,6 +95,38 @@ def test_threads_ask_at_the_same_time() -> None:
     assert {p.confidence for p in found} == {1.0}
     alone = placer.choose(net(2), (3, 4), devices="cpu", move=False)
     assert found[0].predictions["cpu"].step_seconds == pytest.approx(alone.predictions["cpu"].step_seconds)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_another_thread_may_just_be_drawing_random_numbers() -> None:
+    done = threading.Event()
+
+    def draw() -> None:
+        while not done.is_set():
+            torch.randn(1_000_000)
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        for _ in range(5):
+            child.call(lambda: float(torch.rand(())), limit_seconds=60)
+    finally:
+        done.set()
+        thread.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_where_other_threads_draw_all_the_time_nothing_is_called_and_the_error_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def end_as_for_a_draw() -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGALRM)
+
+    monkeypatch.setattr(child, "_end_where_torch_draws", end_as_for_a_draw)
+    with pytest.raises(child.TookTooLong, match=r"other threads draw random numbers .* ask before they start"):
+        child.call((tmp_path / "called").touch)
+    assert not (tmp_path / "called").exists()
 
 
 def test_a_notebook_cell_can_ask() -> None:

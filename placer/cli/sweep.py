@@ -85,11 +85,8 @@ def check_sweep(wanted: Range, work: Workload | Job) -> None:
     if isinstance(work, Workload):
         if wanted.part or wanted.over not in ("batch", "steps"):
             raise ValueError("--sweep of a model is over batch or steps; repeats and parts are those of a placer.Job")
-        if wanted.over == "batch" and batch_size(work) is None:
-            raise ValueError(
-                "--sweep varies the first size of every input, and those of the model have none in common: "
-                "leave --sweep out, and ask once for each --batch"
-            )
+        if wanted.over == "batch":
+            _check_common_size(work, "the model")
         return
     if wanted.over == "repeats":
         return
@@ -97,8 +94,16 @@ def check_sweep(wanted: Range, work: Workload | Job) -> None:
         names = ", ".join(part.name for part in work.parts)
         raise ValueError(f"--sweep of a job is over repeats, or batch or count of a part (PART.{wanted.over}): {names}")
     part = work.part(wanted.part)
-    if wanted.over == "batch" and batch_size(part.workload) is None:
-        raise ValueError(f"--sweep varies the first size of every input, and those of {part.name} have none in common")
+    if wanted.over == "batch":
+        _check_common_size(part.workload, part.name)
+
+
+def _check_common_size(workload: Workload, name: str) -> None:
+    if batch_size(workload) is None:
+        raise ValueError(
+            f"--sweep varies the first size of every input, and those of {name} have none in common: leave --sweep "
+            "out, and ask once for each batch"
+        )
 
 
 def around(workload: Workload, question: Question) -> Sweep | None:

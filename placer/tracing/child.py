@@ -102,8 +102,13 @@ def call(function: Callable[[], T], *, limit_seconds: float = LIMIT_SECONDS, beg
         finally:
             os.close(reading)
             status = _buried(pid)
-        if ready:
+        if ready or not _met_a_draw(status):
             break
+    else:
+        raise TookTooLong(
+            "no process that traces the step could begin, as other threads draw random numbers of torch all the time; "
+            "ask before they start"
+        )
     if answer is None:
         raise Ended(f"the step ends the process that it runs in{_how(status)}, here one that only traces it")
     succeeded, value = answer
@@ -271,6 +276,11 @@ def _buried(pid: int) -> int | None:
     with contextlib.suppress(ChildProcessError):
         return os.waitpid(pid, 0)[1]
     return None
+
+
+def _met_a_draw(status: int | None) -> bool:
+    """Whether a child that had not begun ended as it found torch's generator taken; so it is where nobody knows."""
+    return status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM)
 
 
 def _how(status: int | None) -> str:

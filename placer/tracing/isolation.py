@@ -91,27 +91,27 @@ def without_compiler() -> None:
         "graph_break": lambda *_, **__: None,
         "config": _Light("torch._dynamo.config", {"error_on_nested_fx_trace": True}),  # asked for by checkpointing
     }
-    for name, answers in (
-        ("torch._dynamo", compiler),
-        ("torch.fx.experimental.symbolic_shapes", SIZES_ARE_NUMBERS),
-        ("torch.utils._sympy.functions", {"Max": max, "Min": min}),
-        ("sympy", dict.fromkeys(("Basic", "Expr", "Integer", "Number", "Symbol"), _NoSymbol)),
-    ):
+    symbols = dict.fromkeys(("Basic", "Expr", "Integer", "Number", "Symbol"), _NoSymbol)
+    stand_ins: dict[str, dict[str, Any]] = {"torch._dynamo": compiler, **SIZES_ARE_NUMBERS, "sympy": symbols}
+    for name, answers in stand_ins.items():
         if name not in sys.modules:
             sys.modules[name] = _Light(name, answers)
             if name == "torch._dynamo":
                 vars(torch)["_dynamo"] = sys.modules[name]
 
 
-#: What the kernels of torch 2.9 to 2.13 ask of a size, and the answers of one that is no symbol.
-SIZES_ARE_NUMBERS: dict[str, Callable[..., Any]] = {
-    "definitely_true": bool, "expect_true": bool, "guard_or_false": bool, "guard_or_true": bool,
-    "guard_size_oblivious": bool, "statically_known_true": bool,
-    "guard_int": int, "guarding_hint_or_throw": int, "size_hint": lambda size, fallback=None: size,
-    "has_guarding_hint": lambda size: True, "has_hint": lambda size: True, "is_nested_int": lambda size: False,
-    "free_unbacked_symbols": lambda sizes: set(),
-    "sym_and": lambda *conditions: all(conditions), "sym_or": lambda *conditions: any(conditions),
-    "sym_eq": lambda a, b: tuple(a) == tuple(b) if isinstance(a, (tuple, list)) else a == b,
+#: What the kernels of torch 2.9 to 2.13 ask two modules of a size, and the answers of one that is no symbol.
+SIZES_ARE_NUMBERS: dict[str, dict[str, Callable[..., Any]]] = {
+    "torch.fx.experimental.symbolic_shapes": {
+        "definitely_true": bool, "expect_true": bool, "guard_or_false": bool, "guard_or_true": bool,
+        "guard_size_oblivious": bool, "statically_known_true": bool,
+        "guard_int": int, "guarding_hint_or_throw": int, "size_hint": lambda size, fallback=None: size,
+        "has_guarding_hint": lambda size: True, "has_hint": lambda size: True, "is_nested_int": lambda size: False,
+        "free_unbacked_symbols": lambda sizes: set(),
+        "sym_and": lambda *conditions: all(conditions), "sym_or": lambda *conditions: any(conditions),
+        "sym_eq": lambda a, b: tuple(a) == tuple(b) if isinstance(a, (tuple, list)) else a == b,
+    },
+    "torch.utils._sympy.functions": {"Max": max},
 }  # fmt: skip
 
 

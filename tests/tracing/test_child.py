@@ -220,23 +220,6 @@ def test_what_another_thread_keeps_is_not_finalized_in_a_child(
     assert (stays, path.exists()) == (True, False)  # in the end nothing refers to it
 
 
-def test_another_thread_may_just_be_drawing_random_numbers() -> None:
-    done = threading.Event()
-
-    def draw() -> None:
-        while not done.is_set():
-            torch.randn(1_000_000)
-
-    thread = threading.Thread(target=draw)
-    thread.start()
-    try:
-        for _ in range(5):
-            child.call(lambda: float(torch.rand(())), limit_seconds=60)
-    finally:
-        done.set()
-        thread.join()
-
-
 def test_another_thread_may_just_be_building_a_tuple() -> None:
     """A tuple is made longer in its place while nothing else refers to it, which a look at all objects would."""
     failures: list[BaseException] = []
@@ -463,15 +446,14 @@ def test_what_stands_for_symbolic_sizes_answers_all_that_this_torchs_kernels_ask
     folders = [package / name for name in ("_refs", "_prims", "_prims_common", "_decomp")]
     files = [package / "_meta_registrations.py", *(file for folder in folders for file in folder.rglob("*.py"))]
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
-    asked = {
-        alias.name
-        for node in nodes
-        if isinstance(node, ast.ImportFrom) and node.module == "torch.fx.experimental.symbolic_shapes"
-        for alias in node.names
-    }
+    asked: dict[str, set[str]] = {module: set() for module in isolation.SIZES_ARE_NUMBERS}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module in asked:
+            asked[node.module].update(alias.name for alias in node.names)
     of_symbols = {"constrain_range", "_constrain_range_for_size"}  # by ops of symbols alone
-    assert len(asked) > 5
-    assert asked - of_symbols <= isolation.SIZES_ARE_NUMBERS.keys()
+    assert sum(map(len, asked.values())) > 6
+    for module, names in asked.items():
+        assert names - of_symbols <= isolation.SIZES_ARE_NUMBERS[module].keys()
 
 
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16])

@@ -37,7 +37,8 @@ def classifier() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 3))
 
 
-def test_a_step_like_the_models_own_is_traced_like_it() -> None:
+def training() -> tuple[nn.Sequential, torch.optim.Adam, Callable[[torch.Tensor], None]]:
+    """A model, its optimizer, and a step of both."""
     model = classifier()
     optimizer = torch.optim.Adam(model.parameters())
 
@@ -45,6 +46,11 @@ def test_a_step_like_the_models_own_is_traced_like_it() -> None:
         model(x).sum().backward()
         optimizer.step()
 
+    return model, optimizer, step
+
+
+def test_a_step_like_the_models_own_is_traced_like_it() -> None:
+    model, optimizer, step = training()
     traced = traced_untouched(step, (16, 4), model, optimizer)
     own = trace(make_workload(model, (16, 4), mode="train", optimizer=optimizer))
     for field in dataclasses.fields(Trace):
@@ -59,12 +65,7 @@ def test_a_step_like_the_models_own_is_traced_like_it() -> None:
 
 
 def test_a_step_in_a_thread_of_its_own_is_traced_like_it() -> None:
-    model = classifier()
-    optimizer = torch.optim.Adam(model.parameters())
-
-    def step(x: torch.Tensor) -> None:
-        model(x).sum().backward()
-        optimizer.step()
+    model, optimizer, step = training()
 
     def threaded(x: torch.Tensor) -> None:
         thread = threading.Thread(target=step, args=(x,))
