@@ -42,7 +42,7 @@ from placer.decision import (
     warn_estimated,
 )
 from placer.errors import PlacerError
-from placer.explanation import Explanation, Measured, find_turn
+from placer.explanation import Explanation, Measured, Turns, find_turn
 from placer.placed import JobPlacement, Placement, Placing, record
 from placer.profile import Profile, changed_fields, check_name
 from placer.workload import (
@@ -227,7 +227,7 @@ def choose(
             candidates = gather(used, names, here=True, modules=traced.modules, threads=options.threads)
             table = answer(Question(traced, candidates, options.aim, recorded=True, measure=options.measure))
             seconds = time.perf_counter() - started
-            placement = placing.decided(table)
+            placement = placing.decided(table, Turns.of(traced, candidates, table))
         record(table, seconds)
     except PlacerError as error:
         if strict():

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from placer.decision import (
     Source,
     StepTime,
     Table,
+    common_size,
     conventional,
     current_profile,
     history,
@@ -29,7 +31,7 @@ from placer.decision import (
     unpredicted,
 )
 from placer.errors import PlacerError, PlacerWarning, ProfileError, first_line
-from placer.explanation import Explanation, card
+from placer.explanation import Explanation, Turns, card
 from placer.lazy import cached_property
 from placer.placement import (
     Drift,
@@ -81,7 +83,14 @@ class Placement:
     then. ``threads`` is the number of CPU threads the choice was made for.
     """
 
-    def __init__(self, decision: Decision, table: Table | None = None, *, staging: Staging | None = None) -> None:
+    def __init__(
+        self,
+        decision: Decision,
+        table: Table | None = None,
+        *,
+        staging: Staging | None = None,
+        turns: Turns | None = None,
+    ) -> None:
         self.decision = decision
         costs: Mapping[str, Cost] = {}
         if table is not None:  # of a step with the prices of its ops
@@ -89,6 +98,7 @@ class Placement:
         self.predictions = ByDevice(costs)
         self._table = table
         self._staging = staging
+        self._turns = turns
 
     def __repr__(self) -> str:
         return f"Placement(device='{self.device}', confidence={self.confidence}, reason={self.reason!r})"
@@ -154,6 +164,39 @@ class Placement:
             return loader
         return MovedBatches(loader, self.device, self._staging)
 
+    @cached_property
+    def turns(self) -> tuple[tuple[int, torch.device], ...]:
+        """The batch sizes from which on another device is chosen, each with that device; the first size is 1.
+
+        For inference with the model on each of these devices. Some seven steps are traced in child processes when it is
+        first asked for, in a second or so: ask before requests come. There is one row where the choice cannot turn: no
+        accelerator, no prediction, a step function, or inputs without a common first size. Raises PlacerError for a
+        step that trains, for a job, and where the model is gone before turns were asked for, or in another process.
+        """
+        if self._table is not None and self._table.parts[0].facts["mode"] == "train":
+            raise PlacerError("what trains stays on one device: for requests, call choose with mode='infer'")
+        rows = ((1, self.decision.device),) if self._turns is None else self._turns.rows()
+        return tuple([(size, target(device)) for size, device in rows])
+
+    def for_batch(self, x: Any) -> torch.device:
+        """The device to run a batch on, of those in ``turns``: what ``choose`` would say for its size.
+
+        ``x`` is a batch, a tensor or any nest like the one that was chosen for, or its size. Sizes beyond those that
+        were priced get the nearest one's device, and a batch whose size is not known gets ``device``. A call takes
+        microseconds, from any thread, once ``turns`` are known. Raises what ``turns`` raises, and nothing for an ``x``.
+        """
+        turns = self.turns
+        chosen = turns[0][1]
+        if len(turns) == 1:
+            return chosen
+        size = _rows_of(x)
+        if size is None:
+            return self.device
+        for first, device in turns:
+            if size >= first:
+                chosen = device
+        return chosen
+
     def step(self) -> AbstractContextManager[None]:
         """A context manager around one real step: records how long it takes (see ``times``)."""
         return self.times.step()
@@ -187,6 +230,11 @@ class JobPlacement(Placement):
         targets = {part.name: part.workload.model for part in job.parts}
         self.models: dict[str, nn.Module] = {n: model for n, model in targets.items() if isinstance(model, nn.Module)}
 
+    @property
+    def turns(self) -> tuple[tuple[int, torch.device], ...]:
+        """A job is on one device. Raises PlacerError."""
+        raise PlacerError("a job stays on one device: for requests, call choose with the model that serves them")
+
     def step(self) -> AbstractContextManager[None]:
         """A job is many steps. Raises PlacerError: the steps of a part are timed by its own placement."""
         raise PlacerError("a job's steps are those of its parts: time them with placement.parts[name].step()")
@@ -219,10 +267,10 @@ class Placing:
     def optimizer(self) -> Optimizers:
         return self.work.optimizers if isinstance(self.work, Job) else self.given
 
-    def decided(self, table: Table) -> Placement:
-        """What a table says, the same for all ranks of a run. Nothing is moved yet."""
+    def decided(self, table: Table, turns: Turns | None = None) -> Placement:
+        """What a table says, the same for all ranks of a run; ``turns`` are for other batches. Nothing is moved yet."""
         decision = ranks.agreed(table.decide(), table.costs, self.workload, tuned=self.threads == "tune")
-        return self._predicted(table, decision)
+        return self._predicted(table, decision, turns)
 
     def place(self, placement: Placement, table: Table) -> Placement:
         """The same with the model moved; another one and a PlacerWarning where the device refused it."""
@@ -232,10 +280,10 @@ class Placing:
         warnings.warn(PlacerWarning(f"not placed as predicted: {refused.reason}"), stacklevel=3)
         return self._predicted(table, refused)
 
-    def _predicted(self, table: Table, decision: Decision) -> Placement:
+    def _predicted(self, table: Table, decision: Decision, turns: Turns | None = None) -> Placement:
         """The answer of a table. A part of a job has its own reason, unless it goes along with the job."""
         if not isinstance(self.work, Job):
-            return _placed_step(table, decision)
+            return _placed_step(table, decision, turns)
         parts: dict[str, Placement] = {}
         for part in table.parts:
             alone = table.alone(part)
@@ -305,15 +353,26 @@ class Placing:
         return decision.threads if self.threads == "tune" else None
 
 
-def _placed_step(table: Table, decision: Decision) -> Placement:
+def _placed_step(table: Table, decision: Decision, turns: Turns | None = None) -> Placement:
     """The answer for the only part of a table, which runs on the decision's device."""
     device = decision.device
     if device == "cpu":
-        return Placement(decision, table)
+        return Placement(decision, table, turns=turns)
     # What the profile knows of copies to a device, under the name that it has there.
     predicted = table.parts[0].predictions.get(device)
     fit = None if predicted is None else predicted.priced.fit
-    return Placement(decision, table, staging=staging(table.profile, device if fit is None else fit.device))
+    staged = staging(table.profile, device if fit is None else fit.device)
+    return Placement(decision, table, staging=staged, turns=turns)
+
+
+def _rows_of(x: Any) -> int | None:
+    """The first size that all tensors of a batch share, or the number that it is; None where that is not known."""
+    try:
+        if isinstance(x, torch.Tensor):
+            return x.size(0)
+        return int(x) if isinstance(x, Integral) else common_size(x)
+    except Exception:  # noqa: BLE001 - whatever a request holds, it gets a device
+        return None
 
 
 def record(table: Table, seconds: float) -> None:

@@ -36,13 +36,13 @@ from placer.decision.objective import (
 from placer.decision.obstacles import Obstacles
 from placer.decision.pipeline import Question, answer, ask, best_count, only_placer_errors, sources
 from placer.decision.recorded import StepTime
-from placer.decision.steps import StepIdentity, Traced, batch_size, trace_parts, traced_step
+from placer.decision.steps import StepIdentity, Traced, batch_size, common_size, trace_parts, traced_step
 from placer.decision.table import PricedPart, RealSteps, Table, total
 
 __all__ = [
     "ABOUT_THE_SAME", "Advice", "advise", "answer", "ask", "batch_size", "best_count", "break_even_steps", "Candidate",
-    "Candidates", "check_priced", "conventional", "current_profile", "decide", "Decision", "gather", "history",
-    "is_cpu", "JOB", "MANY", "Objective", "objective_of", "OBJECTIVES", "Obstacles",
+    "Candidates", "check_priced", "common_size", "conventional", "current_profile", "decide", "Decision", "gather",
+    "history", "is_cpu", "JOB", "MANY", "Objective", "objective_of", "OBJECTIVES", "Obstacles",
     "only_placer_errors", "pareto", "PricedPart", "profile_named", "Question", "ranks", "RealSteps",
     "recorded", "running_with", "SAME", "Source", "sources", "StepIdentity", "StepTime", "Table", "TIE", "TIME",
     "time_steps", "total", "trace_parts", "Traced", "traced_step", "trade", "unpredicted", "unusable",

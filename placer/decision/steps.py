@@ -137,10 +137,13 @@ def described(workload: Workload, trace: Trace) -> dict[str, Any]:
 
 def batch_size(workload: Workload) -> int | None:
     """The first size that every input tensor shares; None where they have none in common."""
-    inputs = tensors((workload.args, workload.kwargs))
-    sizes = {None if tensor.is_nested or not tensor.dim() else tensor.shape[0] for tensor in inputs}
-    size = sizes.pop() if len(sizes) == 1 else None
-    return size or None
+    return common_size((workload.args, workload.kwargs)) or None
+
+
+def common_size(batch: Any) -> int | None:
+    """The first size that every tensor in a nest shares; None where they have none in common."""
+    sizes = {None if tensor.is_nested or not tensor.dim() else tensor.shape[0] for tensor in tensors(batch)}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def identity_of(workload: Workload, trace: Trace) -> StepIdentity:

@@ -6,7 +6,7 @@ from placer.explanation.explanation import Explanation
 from placer.explanation.notebook import card
 from placer.explanation.page import check_packages, render_page
 from placer.explanation.sweep import Sweep
-from placer.explanation.turn import find_turn
+from placer.explanation.turn import Turns, find_turn
 from placer.explanation.words import headings, kind, kind_mark, legend, machine_line, sureness, workload_line
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "SpanRow",
     "Sweep",
     "Turn",
+    "Turns",
     "card",
     "check_packages",
     "find_turn",

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import math
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from placer.decision import (
     JOB,
+    Candidates,
     Question,
     Table,
     Traced,
@@ -36,13 +43,11 @@ def find_turn(traced: Traced, question: Question, table: Table) -> Turn | None:
     At most seven more steps are traced. None for a job, a step that runs its operations to be traced, inputs without a
     common first size, and where there are not both a CPU and an accelerator. Raises nothing.
     """
-    part = traced.parts[0]
-    if traced.unit == JOB or part.workload.is_step_function or part.trace.real:
+    size = _varied(traced, table)
+    if size is None:
         return None
-    size = batch_size(part.workload)
-    if size is None or len({is_cpu(name) for name in table.costs}) < 2:
-        return None
-    sizes = _Sizes(part.workload, question.all_alike(), {size: replace(table, beside=frozenset())})
+    workload = traced.parts[0].workload
+    sizes = _Sizes(workload, question.all_alike(), {size: replace(table, beside=frozenset())})
     larger, smaller = _larger(size), _smaller(size)
     forth, back = (larger, smaller[-1:]) if sizes.on_cpu(size) else (smaller, larger[:1])
     # Where it does not turn, how it is the other way, for one size.
@@ -53,6 +58,14 @@ def find_turn(traced: Traced, question: Question, table: Table) -> Turn | None:
     low, high = sizes.refined(*ends) if ends else (smallest, largest)
     below, above = (sizes.tables[end].decide().device for end in (low, high))
     return Turn(sizes.middle(low, high) if ends else None, below, above, smallest, largest)
+
+
+def _varied(traced: Traced, table: Table) -> int | None:
+    """The batch of a step whose choice can turn by it; None where it cannot, or nobody can tell without running it."""
+    part = traced.parts[0]
+    if traced.unit == JOB or part.workload.is_step_function or part.trace.real:
+        return None
+    return batch_size(part.workload) if len({is_cpu(name) for name in table.costs}) > 1 else None
 
 
 def _larger(size: int) -> list[int]:
@@ -104,8 +117,18 @@ class _Sizes:
         return None
 
     def middle(self, low: int, high: int) -> float:
-        """About where the two choices are level; half way where something else turns it, like memory."""
-        return level(self.tables, low, high) or (low * high) ** 0.5
+        """About where the two choices are level, or memory is full; half way where something else turns it."""
+        return level(self.tables, low, high) or self._full(low, high) or (low * high) ** 0.5
+
+    def _full(self, low: int, high: int) -> float | None:
+        """Where the memory of the device chosen at ``low`` is full, which grows linearly; None: not below ``high``."""
+        device = self.tables[low].decide().device
+        before, after = self.tables[low].costs[device], self.tables[high].costs[device]
+        if after.fits or not before.fits or after.available_memory_bytes is None:
+            return None
+        growth = after.peak_memory_bytes - before.peak_memory_bytes
+        left = after.available_memory_bytes - before.peak_memory_bytes
+        return low + (high - low) * left / growth if 0 < left < growth else None
 
     def refined(self, low: int, high: int) -> tuple[int, int]:
         """The two sizes brought closer together, each time where they are level as far as is known."""
@@ -118,3 +141,80 @@ class _Sizes:
             else:
                 high = middle
         return low, high
+
+
+# --- all turns of what serves requests of any size --------------------------------------------------------------------
+
+#: Threads that ask for the same turns at once price them once.
+_one_at_a_time = threading.Lock()
+
+
+def _after_fork() -> None:
+    """Replace the lock in a child, where the thread that held it does not exist."""
+    global _one_at_a_time
+    _one_at_a_time = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class Turns:
+    """The devices of an inference by its batch, priced when they are first asked for.
+
+    It keeps no tensor of the user's alive: of a batch it has the shapes, of the model a weak reference.
+    """
+
+    def __init__(self, workload: Workload, candidates: Candidates, table: Table, size: int) -> None:
+        self._model: Callable[[], Any] = weakref.ref(workload.model)
+        shapes = with_batch(workload, size)
+        self._workload = replace(shapes, model=_no_model, modules=(), loss_modules=(), steps=None)
+        self._candidates, self._size = candidates, size
+        self._table = replace(table, repeats=None)
+        self._rows: tuple[tuple[int, str], ...] | None = None
+
+    @classmethod
+    def of(cls, traced: Traced, candidates: Candidates, table: Table) -> Turns | None:
+        """Those of a step that was traced, if its choice can turn by the batch; ``table`` is the answer for it."""
+        size, part = _varied(traced, table), traced.parts[0]
+        if size is not None and part.trace.mode == "infer":
+            with suppress(PlacerError), only_placer_errors():
+                return cls(part.workload, candidates, table, size)
+        return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """In another process only what is priced by then is known: the model is not there."""
+        return {"_rows": self._rows, "_model": _no_model}
+
+    def rows(self) -> tuple[tuple[int, str], ...]:
+        """The sizes from which on another device is chosen for a long run, each with that device; the first size is 1.
+
+        Some seven steps are traced the first time. Raises PlacerError where the model is gone by then.
+        """
+        with _one_at_a_time:
+            if self._rows is None:
+                self._rows = self._priced()
+        return self._rows
+
+    def _priced(self) -> tuple[tuple[int, str], ...]:
+        model = self._model()
+        if model is None:
+            raise PlacerError("the model that was chosen for is gone: ask for turns before, and in its own process")
+        workload = replace(self._workload, model=model, modules=(model,))
+        question = Question(workload, self._candidates, self._table.objective, recorded=True)
+        sizes = _Sizes(workload, question, {self._size: self._table})
+        for outwards in (_smaller(self._size), _larger(self._size)):
+            for size in outwards:
+                if not sizes.priced(size):
+                    break
+        asked = sorted(sizes.tables)
+        rows = [(1, sizes.tables[asked[0]].decide().device)]
+        for low, high in itertools.pairwise(asked):
+            if sizes.on_cpu(low) != sizes.on_cpu(high):
+                turn = sizes.middle(*sizes.refined(low, high))
+                rows.append((math.ceil(turn), sizes.tables[high].decide().device))
+        return tuple(rows)
+
+
+def _no_model() -> None:
+    """Stands for the model in a workload that must not keep it alive."""
