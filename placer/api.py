@@ -45,6 +45,7 @@ from placer.errors import PlacerError
 from placer.explanation import Explanation, Measured, Turns, find_turn
 from placer.placed import JobPlacement, Placement, Placing, record
 from placer.profile import Profile, changed_fields, check_name
+from placer.tracing import Trace
 from placer.workload import (
     Data,
     Job,
@@ -319,21 +320,29 @@ def explain(
     return explained(question, measure=measure)
 
 
-def explained(question: Question, *, advice: bool = True, measure: bool = False) -> Explanation:
-    """The answer to a question, and why. Without ``advice`` only the step or the job itself is priced.
+def explained(
+    question: Question,
+    *,
+    advice: bool = True,
+    turn: bool = True,
+    measure: bool = False,
+    larger: Trace | None = None,
+) -> Explanation:
+    """The answer to a question, and why. Without ``advice`` and ``turn`` only the step or the job itself is priced.
 
-    ``measure`` times the real step on the devices of this machine. Raises PlacerError.
+    ``measure`` times the real step on the devices of this machine. ``larger`` is the trace of a larger batch, where
+    there is one already (see ``advise``). Raises PlacerError.
     """
     with only_placer_errors():
         traced = trace_parts(question.work)
         question = replace(question, work=traced)
         table = answer(question)
-        changes = advise(traced, question) if advice else ()
-        turn = find_turn(traced, question, table) if advice else None
+        changes = advise(traced, question, larger=larger) if advice else ()
+        turning = find_turn(traced, question, table) if turn else None
     # Steps that are timed make errors of their own.
     measured = _measured(traced.parts[0].workload, table) if measure else {}
     with only_placer_errors():
-        return Explanation.of(table, advice=changes, turn=turn, measured=measured)
+        return Explanation.of(table, advice=changes, turn=turning, measured=measured)
 
 
 def check_measurable(work: Workload | Job, profile: Source | Sequence[Source] | None) -> None:

@@ -2,20 +2,65 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from placer.cli.group import RunLast
+from placer.cli.output import result_options
+from placer.cli.target import checked, epoch_options, parse_amounts
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
 @click.option("--explain", is_flag=True, help="Add the whole explanation of each model.")
-@click.option("--what-if", "what_if", metavar="GPU|NAME", help="Add a GPU that is not here to the comparison.")
+@click.option(
+    "--what-if",
+    "what_if",
+    multiple=True,
+    metavar="GPU|NAME",
+    help="Add a GPU that is not here to the comparison. May be repeated.  [default: a T4, an RTX 4090 and an H100 "
+    "where there is only a CPU]",
+)
+@epoch_options("Batches of an epoch.  [default: as the script's loader has]")
+@click.option(
+    "--price",
+    multiple=True,
+    metavar="DEVICE=DOLLARS",
+    help="Dollars per hour of the machine while the work runs on DEVICE. May be repeated.",
+)
+@click.option(
+    "--watts",
+    multiple=True,
+    metavar="DEVICE=WATTS",
+    help="Power while the work runs on DEVICE, instead of an estimate from data sheets. May be repeated.",
+)
 @click.option("--profile", metavar="FILE|NAME", help="Predict with this profile instead of this machine's.")
+@click.option(
+    "--fail-if-slower-than",
+    "limit",
+    type=click.FloatRange(min=1.0),
+    metavar="1.3",
+    help="Exit with 3 where a model's step takes more than so many times what it takes on the best device that is here "
+    "or named by --what-if.",
+)
+@result_options("text", "json")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(
-    module: bool, explain: bool, what_if: str | None, profile: str | None, script: str, arguments: tuple[str, ...]
+    module: bool,
+    explain: bool,
+    what_if: tuple[str, ...],
+    steps_per_epoch: int | None,
+    epochs: int | None,
+    price: tuple[str, ...],
+    watts: tuple[str, ...],
+    profile: str | None,
+    limit: float | None,
+    form: str,
+    output: str | None,
+    script: str,
+    arguments: tuple[str, ...],
 ) -> None:
     """Run a script, then say where its models finish first.
 
@@ -23,11 +68,26 @@ def command(
     """
     from placer.run import ReportOptions, Session, prepare
 
+    options = ReportOptions(
+        profile=profile,
+        what_if=what_if,
+        explain=explain,
+        steps_per_epoch=steps_per_epoch,
+        epochs=epochs,
+        price=checked(parse_amounts, "price", price),
+        watts=checked(parse_amounts, "watts", watts),
+    )
     run = prepare(script, arguments, module=module)
-    session = Session(ReportOptions(profile=profile, what_if=what_if, explain=explain))
+    session = Session(options, form=form, output=None if output in (None, "-") else Path(output))
 
     def watched() -> None:
         session.begin()
-        run()
+        try:
+            run()
+        except SystemExit as end:
+            if limit is None or end.code not in (None, 0):
+                raise
+        if limit is not None:
+            raise SystemExit(session.judge(limit))
 
     raise RunLast(watched)

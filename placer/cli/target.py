@@ -87,6 +87,18 @@ def target_options(*, required: bool) -> Callable[[F], F]:
     return add
 
 
+def epoch_options(steps_help: str) -> Callable[[F], F]:
+    """``--steps-per-epoch`` and ``--epochs``."""
+    count = click.IntRange(min=1)
+    steps = click.option("--steps-per-epoch", type=count, metavar="N", help=steps_help)
+    epochs = click.option("--epochs", type=count, metavar="N", help="Epochs to answer for.  [default: 1]")
+
+    def add(command: F) -> F:
+        return steps(epochs(command))
+
+    return add
+
+
 def device_option(text: str) -> Callable[[F], F]:
     """``--device``, which may be repeated."""
     return click.option("--device", "devices", multiple=True, metavar="D", help=f"{text} May be repeated.")

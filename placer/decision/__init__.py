@@ -1,7 +1,7 @@
 """Question -> Table -> Decision: what each device takes, which is the best, and how sure that is."""
 
 from placer.decision import history, ranks, recorded
-from placer.decision.advice import Advice, advise, with_batch
+from placer.decision.advice import LARGER, Advice, advise, with_batch
 from placer.decision.candidates import (
     Candidate,
     Candidates,
@@ -42,7 +42,7 @@ from placer.decision.table import PricedPart, RealSteps, Table, total
 __all__ = [
     "ABOUT_THE_SAME", "Advice", "advise", "answer", "ask", "batch_size", "best_count", "break_even_steps", "Candidate",
     "Candidates", "check_priced", "common_size", "conventional", "current_profile", "decide", "Decision", "gather",
-    "history", "is_cpu", "JOB", "MANY", "Objective", "objective_of", "OBJECTIVES", "Obstacles",
+    "history", "is_cpu", "JOB", "LARGER", "MANY", "Objective", "objective_of", "OBJECTIVES", "Obstacles",
     "only_placer_errors", "pareto", "PricedPart", "profile_named", "Question", "ranks", "RealSteps",
     "recorded", "running_with", "SAME", "Source", "sources", "StepIdentity", "StepTime", "Table", "TIE", "TIME",
     "time_steps", "total", "trace_parts", "Traced", "traced_step", "trade", "unpredicted", "unusable",

@@ -73,10 +73,11 @@ class _Change(NamedTuple):
     tried: tuple[int, ...] = ()
 
 
-def advise(traced: Traced, question: Question) -> tuple[Advice, ...]:
+def advise(traced: Traced, question: Question, *, larger: Trace | None = None) -> tuple[Advice, ...]:
     """What would make a step faster; of a job, its longest parts on the chosen device, gains being shares of the job.
 
     Where none of the devices that the ``question`` asks about can run the ``traced`` work, there is nothing to change.
+    ``larger``: the trace of a step with a batch ``LARGER`` times as large, where there is one already.
     """
     question = question.of(traced).asked_alone()
     try:
@@ -84,7 +85,7 @@ def advise(traced: Traced, question: Question) -> tuple[Advice, ...]:
     except PlacerError:
         return ()
     if table.unit != JOB:
-        return _advise_step(traced.parts[0], question, table)
+        return _advise_step(traced.parts[0], question, table, larger)
     device = table.decide().device
     whole = table.costs[device].step_seconds
     advice: list[Advice] = []
@@ -102,7 +103,7 @@ def advise(traced: Traced, question: Question) -> tuple[Advice, ...]:
     return tuple(advice)
 
 
-def _advise_step(part: TracedPart, question: Question, table: Table) -> tuple[Advice, ...]:
+def _advise_step(part: TracedPart, question: Question, table: Table, larger: Trace | None = None) -> tuple[Advice, ...]:
     """The changes that save at least ``LEAST_GAIN`` of a step (per row, for a larger batch), the largest first.
 
     ``table`` is what the part alone takes. A change that cannot be traced or priced is left out.
@@ -112,21 +113,21 @@ def _advise_step(part: TracedPart, question: Question, table: Table) -> tuple[Ad
     decision = table.decide()
     advice: list[Advice] = []
     with suppress(PlacerError), only_placer_errors():
-        for change in _changes(part, table, decision):
+        for change in _changes(part, table, decision, larger):
             with suppress(PlacerError), only_placer_errors():
                 advice.append(_advice_on(change, part.workload, question, table, decision))
     return tuple(sorted((row for row in advice if row.gain >= LEAST_GAIN), key=lambda row: -row.gain))
 
 
-def _changes(part: TracedPart, table: Table, decision: Decision) -> Iterator[_Change]:
+def _changes(part: TracedPart, table: Table, decision: Decision, larger: Trace | None) -> Iterator[_Change]:
     """What could be changed, as far as the profiles of the devices can tell what it would take."""
     workload, trace = part.workload, part.trace
     predictions = table.parts[0].predictions
     size, fit = batch_size(workload), predictions[decision.device].priced.fit
     if size is not None and not trace.real:
         steps = None if workload.steps is None else -(-workload.steps // LARGER)
-        larger = replace(with_batch(workload, size * LARGER), steps=steps)
-        yield _Change("batch", f"a batch of {size * LARGER:,} instead of {size:,}", "", larger, None, LARGER)
+        more_rows = replace(with_batch(workload, size * LARGER), steps=steps)
+        yield _Change("batch", f"a batch of {size * LARGER:,} instead of {size:,}", "", more_rows, larger, LARGER)
     accelerators = [p.priced.fit for name, p in predictions.items() if p.priced.device != "cpu" and p.priced.fit]
     if workload.data == "host" and accelerators:  # copies matter there only, and may make one the better choice
         if any("copy/h2d/pinned/bytes_per_second" in accelerator.rates for accelerator in accelerators):

@@ -1,6 +1,7 @@
 """Why a device was chosen, layer by layer: one Explanation, and its renderers for people and programs."""
 
 from placer.decision import Advice
+from placer.explanation.answer import advice_line, bound_of, headline, spoken, why_line
 from placer.explanation.data import Bottleneck, LayerRow, Measured, OpRow, PartRow, SpanRow, Turn
 from placer.explanation.explanation import Explanation
 from placer.explanation.notebook import card
@@ -21,15 +22,20 @@ __all__ = [
     "Sweep",
     "Turn",
     "Turns",
+    "advice_line",
+    "bound_of",
     "card",
     "check_packages",
     "find_turn",
     "headings",
+    "headline",
     "kind",
     "kind_mark",
     "legend",
     "machine_line",
     "render_page",
+    "spoken",
     "sureness",
+    "why_line",
     "workload_line",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from placer.decision import ABOUT_THE_SAME, TIE, is_cpu
+from placer.decision import ABOUT_THE_SAME, TIE, Advice, is_cpu
 from placer.explanation.data import ExplanationData
 from placer.explanation.words import headings, kind, kind_mark, sureness
 from placer.sections import Cell, Fact, Section
@@ -51,7 +51,7 @@ def _facts(explanation: ExplanationData, verify: str) -> Iterator[Fact]:
         first, *others = explanation.workload["inputs"]
         more = f" and {len(others)} more" if others else ""
         yield Fact("assumes", f"a batch of {first}{more} (--batch sets it)")
-    if bounds := _why(explanation):
+    if bounds := why_line(explanation):
         yield Fact("why", bounds)
     yield from (Fact("note", sentence) for sentence in explanation.left_out)
     if explanation.turn is not None:
@@ -111,7 +111,7 @@ def _best_present(explanation: ExplanationData) -> str:
     return decision.device if decision.device in devices else min(fitting, key=lambda name: rows[name].seconds)
 
 
-def _spoken(explanation: ExplanationData, device: str) -> str:
+def spoken(explanation: ExplanationData, device: str) -> str:
     """What a device is called in a sentence: ``cpu``, ``the Tesla T4``."""
     called = absent(explanation)
     return f"the {called[device]}" if device in called else device
@@ -138,7 +138,7 @@ def _beside_absent(explanation: ExplanationData) -> str:
     start = f"{name} is the {only} device {_where(explanation)}{time}"
     fitting = [gpu for gpu in gpus if rows[gpu].fits]
     if len(fitting) == 1 or len(gpus) == 1:
-        subject = _spoken(explanation, (fitting or list(gpus))[0])
+        subject = spoken(explanation, (fitting or list(gpus))[0])
     else:
         subject = "GPUs with room" if fitting and len(fitting) < len(gpus) else "these GPUs"
     if not fitting:
@@ -183,7 +183,7 @@ def _bars(explanation: ExplanationData) -> list[list[Cell | str]]:
 # The facts.
 
 
-def _why(explanation: ExplanationData) -> str:
+def why_line(explanation: ExplanationData) -> str:
     """What bounds a step on the best device; then on the one it is compared with: the best of the other kind."""
     rows, chosen = explanation.devices, explanation.decision.device
     if chosen not in rows or not _bound(explanation, chosen):
@@ -194,8 +194,14 @@ def _why(explanation: ExplanationData) -> str:
     if chosen in absent(explanation):
         others = [_best_present(explanation)]
     compared = [chosen, *sorted(others, key=lambda name: rows[name].seconds)[:1]]
-    bounds = [(_spoken(explanation, name), _bound(explanation, name)) for name in compared]
+    bounds = [(spoken(explanation, name), _bound(explanation, name)) for name in compared]
     return "; ".join(f"{name} is {bound}" for name, bound in bounds if bound)
+
+
+def bound_of(explanation: ExplanationData, device: str) -> str:
+    """What bounds a step on a device, in a word: ``launch-bound``; "" where not known."""
+    bound = explanation.devices[device].bounded_by
+    return "" if bound is None else _BOUND[bound][0]
 
 
 def _bound(explanation: ExplanationData, device: str) -> str:
@@ -216,7 +222,7 @@ def _turn(explanation: ExplanationData) -> str:
     assert turn is not None
     several = sum(not is_cpu(name) for name in explanation.devices) > 1
     below, above = (
-        "a GPU" if several and not is_cpu(name) else _spoken(explanation, name) for name in (turn.below, turn.above)
+        "a GPU" if several and not is_cpu(name) else spoken(explanation, name) for name in (turn.below, turn.above)
     )
     steps = explanation.workload.get("steps")
     run = f", for {steps:,} steps" if steps else ""
@@ -270,15 +276,17 @@ def _measured(explanation: ExplanationData) -> Iterator[str]:
 
 
 def advice_lines(explanation: ExplanationData) -> list[str]:
-    """One sentence per change that would save time: what it saves, where it would then run, and how to make it."""
-    lines = []
-    for advice in explanation.advice:
-        per_row = " per row" if advice.kind == "batch" else ""
-        saves = f"{advice.change}: {'~' if advice.guess else ''}{advice.gain:.0%} less time{per_row}"
-        elsewhere = f", on {advice.device}" if advice.device != explanation.decision.device else ""
-        times = f"{format_seconds(advice.after)} instead of {format_seconds(advice.before)}{elsewhere}"
-        results = "; this changes the model's results" if advice.changes_results else ""
-        results += "; this would tip it" if advice.tips else ""
-        how = f": {advice.how}" if advice.how else ""
-        lines.append(f"{saves} ({times}){results}{how}")
-    return lines
+    """One sentence for each change that would save time."""
+    return [advice_line(explanation, advice) for advice in explanation.advice]
+
+
+def advice_line(explanation: ExplanationData, advice: Advice) -> str:
+    """What a change saves, where it would then run, and how to make it."""
+    per_row = " per row" if advice.kind == "batch" else ""
+    saves = f"{advice.change}: {'~' if advice.guess else ''}{advice.gain:.0%} less time{per_row}"
+    elsewhere = f", on {advice.device}" if advice.device != explanation.decision.device else ""
+    times = f"{format_seconds(advice.after)} instead of {format_seconds(advice.before)}{elsewhere}"
+    results = "; this changes the model's results" if advice.changes_results else ""
+    results += "; this would tip it" if advice.tips else ""
+    how = f": {advice.how}" if advice.how else ""
+    return f"{saves} ({times}){results}{how}"

@@ -4,7 +4,8 @@ Nothing here imports torch before the script does: it may set what torch reads w
 """
 
 from placer.run.magic import load_magic, unload_magic
+from placer.run.options import ReportOptions
 from placer.run.script import prepare
-from placer.run.session import ReportOptions, Session
+from placer.run.session import Session
 
 __all__ = ["ReportOptions", "Session", "load_magic", "prepare", "unload_magic"]

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from placer.printable import printable_text
-from placer.run.session import ReportOptions, Session
+from placer.run.options import ReportOptions
+from placer.run.session import Session
 
 #: What is undone by ``unload_magic``, by the id of the shell.
 _loaded: dict[int, Callable[[], None]] = {}
@@ -24,12 +25,15 @@ def load_magic(shell: Any) -> None:
     arguments: Any = magic_arguments
     parser = arguments.MagicArgumentParser("%placer")
     parser.add_argument("--profile", metavar="NAME", type=_unquoted)
-    parser.add_argument("--what-if", metavar="GPU", type=_unquoted)
+    parser.add_argument("--what-if", metavar="GPU", type=_unquoted, action="append", default=[])
     parser.add_argument("--explain", action="store_true")
+    parser.add_argument("--steps-per-epoch", metavar="N", type=int)
+    parser.add_argument("--epochs", metavar="N", type=int)
 
     def placer(line: str) -> None:
         """What the models of all cells so far cost on each device."""
-        print(printable_text(session.report(ReportOptions(**vars(parser.parse_argstring(line))))), end="")
+        report = session.report(ReportOptions(**vars(parser.parse_argstring(line))))
+        print(printable_text(report.to_text()), end="")
 
     def look_again(*info: Any) -> None:
         if session.watcher is not None:

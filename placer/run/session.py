@@ -5,18 +5,23 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib.util
+import json
 import os
 import shutil
 import sys
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from placer.errors import first_line
+from placer.errors import PlacerError, first_line
+from placer.files import write_new
 from placer.printable import printable_text
+from placer.run.options import SCHEMA, ReportOptions
 
 if TYPE_CHECKING:
+    from placer.run.report import Report
     from placer.run.watcher import Watcher
 
 #: Columns of a report that does not go to a terminal.
@@ -24,22 +29,36 @@ PIPED_WIDTH = 100
 
 
 @dataclass(frozen=True)
-class ReportOptions:
-    """What the report answers: priced by which profile (None: this machine's), beside which other GPU, how fully."""
+class NothingWatched:
+    """A report without models, made without torch: ``why`` there are none."""
 
-    profile: Any = None
-    what_if: str | None = None
-    explain: bool = False
+    why: str
+    slower: None = None
+
+    def to_text(self, width: int = PIPED_WIDTH) -> str:
+        """One line."""
+        return f"placer: {self.why}\n"
+
+    def to_json(self) -> str:
+        """As that of a report with models."""
+        values = {"schema": SCHEMA, "models": [], "run": None, "slower": None, "remarks": [self.why]}
+        return json.dumps(values, indent=2) + "\n"
 
 
 class Session:
-    """Watches from when torch is there. ``begin`` also tells at the end of the process."""
+    """Watches from when torch is there. ``begin`` also tells at the end of the process.
 
-    def __init__(self, options: ReportOptions) -> None:
+    It tells as ``form`` (text or json) on stderr, or in the file ``output``.
+    """
+
+    def __init__(self, options: ReportOptions, *, form: str = "text", output: Path | None = None) -> None:
         self.options = options
+        self.form, self.output = form, None if output is None else output.absolute()
         self.watcher: Watcher | None = None
         self.failure: str | None = None
         self._process = os.getpid()
+        self._reported: Report | NothingWatched | None = None
+        self._judgement = ""
 
     def begin(self) -> None:
         """Watch, and tell on stderr after everything that the script itself does when it ends."""
@@ -77,22 +96,32 @@ class Session:
         if self.watcher is not None:
             self.watcher.stop()
 
-    def report(self, options: ReportOptions | None = None, *, width: int = PIPED_WIDTH) -> str:
+    def report(self, options: ReportOptions | None = None) -> Report | NothingWatched:
         """What was seen so far, priced. Raises nothing but what ends a process."""
-        options = options or self.options
         if self.failure is not None:
-            return f"placer: nothing was watched: {self.failure}\n"
+            return NothingWatched(f"nothing was watched: {self.failure}")
         if self.watcher is None:
-            return "placer: torch was not imported: there is nothing to compare\n"
-        models = self.watcher.models
-        ended = f"placer: watching ended early: {self.watcher.failure}\n" if self.watcher.failure else ""
-        if self.watcher.more:
-            ended += f"placer: only the first {len(models)} architectures were looked at\n"
-        if not models:
-            return f"{ended}placer: no model ran: a model is an nn.Module with parameters that is called with tensors\n"
-        from placer.run.report import report
+            return NothingWatched("torch was not imported: there is nothing to compare")
+        from placer.run.report import reported
 
-        return ended + report(models, width, options.profile, options.what_if, options.explain)
+        return reported(self.watcher, options or self.options)
+
+    def judge(self, limit: float) -> int:
+        """The exit code of a script that has ended well, with the report that is told at its end.
+
+        3 where a model ran on a device on which its step takes more than ``limit`` times as long as on the best one
+        that was asked about, 1 where nobody can tell, else 0.
+        """
+        self.stop()
+        self._reported = self.report()
+        slower = self._reported.slower
+        if slower is None:
+            self._judgement = "--fail-if-slower-than cannot be judged: no model was predicted on the device it ran on"
+            return 1
+        if slower <= limit:
+            return 0
+        self._judgement = f"slower than allowed: {slower:.2f} times the best device's step, more than {limit:g}"
+        return 3
 
     def _start(self) -> None:
         """torch has just been imported by the script."""
@@ -111,12 +140,25 @@ class Session:
             sys.stdout.flush()
             try:
                 self.stop()
-                terminal = sys.stderr.isatty()
-                width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns if terminal else PIPED_WIDTH
-                text = f"\n{self.report(width=width)}"
+                text = self._told()
             except KeyboardInterrupt:
                 text = "placer: interrupted\n"
             except Exception as error:  # noqa: BLE001 - the script's exit code is not placer's to change
-                text = f"placer: no report: {type(error).__name__}: {first_line(error)}\n"
+                kind = "" if isinstance(error, PlacerError) else f"{type(error).__name__}: "
+                text = f"placer: no report: {kind}{first_line(error)}\n"
             sys.stderr.write(printable_text(text))
             sys.stderr.flush()
+
+    def _told(self) -> str:
+        """What is told on stderr when the report is made: it, or where it was written; and a judgement."""
+        report = self._reported or self.report()
+        judgement = f"placer: {self._judgement}\n" if self._judgement else ""
+        if self.form == "json":
+            text = report.to_json()
+        else:
+            terminal = sys.stderr.isatty() and self.output is None
+            text = report.to_text(shutil.get_terminal_size((PIPED_WIDTH, 24)).columns if terminal else PIPED_WIDTH)
+        if self.output is None:
+            return f"\n{text}{judgement}"
+        write_new(self.output, printable_text(text).encode())
+        return f"placer: written to {self.output}\n{judgement}"

@@ -33,6 +33,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from placer.errors import TraceError, first_line
 from placer.nest import tensors
 from placer.run import calls
+from placer.run.loaders import Loaders
 from placer.tracing import Trace, trace
 from placer.workload import Data, Workload, optimizer_classes, unwrap
 
@@ -42,6 +43,8 @@ FIRST_CALLS = 100
 RECENT = 1000
 #: The share of runs, or of a turn of the loop, that stands for all of them.
 MOSTLY = 0.9
+#: Seconds of a trace after which the script does not wait for a second one, of a larger batch.
+QUICK = 0.5
 #: Architectures that are traced: the script waits for each, and nobody reads a longer table.
 MOST_MODELS = 30
 
@@ -52,6 +55,7 @@ class Inputs:
 
     ``learning`` tells whether gradients were wanted, ``plain`` whether all of it is tensors, by position. ``workload``
     holds nothing of the script's. Without a ``trace``, ``refused`` says why there is none, once that was tried.
+    ``larger`` is the trace of a step with a larger batch, for advice, where it was quick to get.
     """
 
     learning: bool
@@ -61,6 +65,7 @@ class Inputs:
     same: int = 0
     workload: Workload | None = None
     trace: Trace | None = None
+    larger: Trace | None = None
     refused: str = ""
 
     @property
@@ -98,8 +103,10 @@ class WatchedModel:
     ``module`` is the newest of them, if it still lives. ``inputs`` are by whether gradients were wanted, and the
     shapes. ``steps`` are those of its optimizers (``looked_steps``: while calls were looked at), ``ends`` when the
     newest of them ended; ``recorded_steps`` is how many there were when the history was told of them. Of steps that
-    were looked at, ``loop`` has the seconds from one to the next, and ``inside`` how many of them went by from a call
-    of the model to the end of its optimizer's step.
+    were looked at, ``loop`` has the seconds from one to the next, ``inside`` how many of them went by from a call of
+    the model to the end of its optimizer's step, and ``waits`` how many waiting for batches of a ``DataLoader``.
+    ``batches`` are how many of these there had been at the first and at the newest call that was looked at, and
+    ``workers`` loaded the newest.
     """
 
     name: str
@@ -114,6 +121,10 @@ class WatchedModel:
     ends: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT + 1))
     loop: list[float] = field(default_factory=list)
     inside: list[float] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+    waited: float = 0.0
+    batches: tuple[int, int] = (0, 0)
+    workers: int = 0
     step: Step = field(default_factory=Step)
     last_tensor: weakref.ref[Tensor] | None = None
 
@@ -177,10 +188,13 @@ class WatchedModel:
         if self.optimizer is None:
             self.optimizer = weakref.ref(optimizer)
             for inputs in self.of_mode:
-                inputs.trace, inputs.refused = None, ""
+                inputs.trace, inputs.larger, inputs.refused = None, None, ""
 
-    def stepped(self, now: float, *, looked: bool) -> None:
-        """Its optimizer has made a step; ``looked``: all calls since the last one were looked at."""
+    def stepped(self, now: float, waited: float, *, looked: bool) -> None:
+        """Its optimizer has made a step; ``looked``: all calls since the last one were looked at.
+
+        ``waited`` are the seconds that the script has waited for batches so far.
+        """
         if looked:
             step, self.step = self.step, Step()
             self.looked_steps += 1
@@ -188,7 +202,9 @@ class WatchedModel:
                 whole = now - self.ends[-1]
                 self.loop.append(whole)
                 self.inside.append(min(step.learning * (now - step.called), whole))
+                self.waits.append(min(waited - self.waited, whole))
         self.steps += 1
+        self.waited = waited
         self.ends.append(now)
 
 
@@ -201,6 +217,7 @@ class Watcher:
         self.more = False
         self._clock = clock
         self._waited = 0.0
+        self.loaders = Loaders(self._now)
         self._process = os.getpid()
         self._busy = threading.Lock()
         self._known: weakref.WeakKeyDictionary[nn.Module, WatchedModel] = weakref.WeakKeyDictionary()
@@ -218,6 +235,7 @@ class Watcher:
     def start(self) -> None:
         """Watch from now on. Raises NotImplementedError with a torch that placer does not know."""
         calls.watch()
+        self.loaders.watch()
         self._counting = register_optimizer_step_post_hook(self._stepped)
         self.look()
 
@@ -233,6 +251,7 @@ class Watcher:
         """Leave torch as it was; what was seen stays."""
         if self._counting is not None:
             calls.unwatch()
+            self.loaders.unwatch()
             self._counting.remove()
             self._counting = None
 
@@ -267,9 +286,14 @@ class Watcher:
             if watched is None:
                 return
             inputs = _inputs(watched, module, args, kwargs)
+        batches = self.loaders.batches
+        watched.batches = (watched.batches[0] or batches, batches)
+        watched.workers = self.loaders.workers
         if watched.wants_trace(inputs):
             began = self._clock()
-            _trace(watched, inputs, module, args, kwargs)
+            workload = _trace(watched, inputs, module, args, kwargs)
+            if inputs.trace is not None and inputs.plain and self._clock() - began < QUICK:
+                inputs.larger = _trace_larger(workload)
             self._waited += self._clock() - began
         if inputs.learning:
             watched.step.called = self._now()
@@ -320,8 +344,9 @@ class Watcher:
             if self._left > 0 and not trained.models:
                 self._match(optimizer, trained)
             now = self._now()
+            self.loaders.stepped(now)
             for watched in trained.models:
-                watched.stepped(now, looked=self._left > 0)
+                watched.stepped(now, self.loaders.waited, looked=self._left > 0)
             trained.steps += 1
         except Exception as error:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
             self._end(error)
@@ -373,8 +398,8 @@ def _inputs(watched: WatchedModel, module: nn.Module, args: tuple[Any, ...], kwa
 
 def _trace(
     watched: WatchedModel, inputs: Inputs, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
-    """Trace a step of a model on what it is called with. Raises nothing of the step's."""
+) -> Workload:
+    """Trace a step of a model on what it is called with: the step. Raises nothing of the step's."""
     optimizer = watched.optimizer() if watched.optimizer is not None else None
     workload = Workload(
         model=module,
@@ -392,6 +417,23 @@ def _trace(
     inputs.workload = replace(
         workload, model=_Named(watched.name), modules=(), args=(), kwargs={}, optimizer=workload.optimizer_name
     )
+    return workload
+
+
+def _trace_larger(workload: Workload) -> Trace | None:
+    """The step with the batch that advice asks about; None where it has none, or a step on it fails."""
+    from placer.decision import LARGER, batch_size, with_batch
+
+    with torch._C.DisableTorchFunction():  # not even a mode of the script's sees that a shape is made
+        size = batch_size(workload)
+        step = None if size is None else with_batch(workload, size * LARGER)
+    if step is None:
+        return None
+    try:
+        larger = trace(step)
+    except TraceError:
+        return None
+    return None if larger.real else larger
 
 
 def _trained_by(optimizer: torch.optim.Optimizer) -> set[int]:

@@ -1,0 +1,201 @@
+"""What a script's loop takes in all: an epoch on each device, priced, with what was measured outside of its models.
+
+A turn of the loop is the wait for a batch, the steps of the models, and all the rest: metrics, logging, other code. The
+steps are priced for each device. The rest stays as it was measured, as the host does it wherever the models are. So
+does the wait; with workers, which load while a step runs, a turn takes no less than it did where the script waited for
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from placer.explanation import Explanation
+from placer.run.loaders import Loaders, Pass
+from placer.run.watcher import WatchedModel
+
+#: The share of a turn that is waited for workers, from which on it is they that the loop waits for.
+WORKERS_BOUND = 0.05
+
+
+@dataclass(frozen=True)
+class LoopTimes:
+    """A usual turn of a loop in seconds: in all, in the step of its model, and waiting for batches."""
+
+    seconds: float
+    inside: float
+    waiting: float
+
+    @property
+    def rest(self) -> float:
+        """Neither the model nor the loader."""
+        return max(self.seconds - self.inside - self.waiting, 0.0)
+
+
+@dataclass(frozen=True)
+class PricedModel:
+    """A model that ran, what its steps cost on each device, and the device ``home`` that it ran on."""
+
+    watched: WatchedModel
+    explanation: Explanation
+    home: str
+
+    def step(self, device: str) -> tuple[float, float, float]:
+        """Seconds for one step of its optimizer, with all runs that the model makes for it, and a 90 % interval."""
+        row, runs = self.explanation.devices[device], self.watched.runs_per_step
+        updates, whole = 0.0, 0.0
+        for layer in self.explanation.layers:
+            seconds = layer.devices.get(device, 0.0)
+            whole += seconds
+            if layer.phase == "optimizer":
+                updates += seconds
+        once = updates / whole if whole else 0.0
+        times = runs * (1.0 - once) + once
+        return times * row.step_seconds, times * row.low, times * row.high
+
+    @property
+    def loop(self) -> LoopTimes | None:
+        """Of turns that were looked at; None where there was none, or nobody knows when the model has ended.
+
+        An accelerator may still be at work when the host goes on: there a model takes at least what was predicted.
+        """
+        watched = self.watched
+        if not watched.inside or (self.home != "cpu" and self.home not in self.explanation.devices):
+            return None
+        # Workers give batches in bursts: the script waits long for some of them, and not at all for others.
+        usual = fmean if watched.workers else median
+        seconds, waiting, inside = usual(watched.loop), usual(watched.waits), median(watched.inside)
+        if self.home != "cpu":
+            inside = max(inside, self.step(self.home)[2])
+        return LoopTimes(seconds, min(inside, seconds - waiting), waiting)
+
+
+@dataclass(frozen=True)
+class DeviceTime:
+    """What a run takes on a device: seconds with a 90 % interval, dollars and joules where they are known."""
+
+    seconds: float
+    low: float
+    high: float
+    dollars: float | None = None
+    joules: float | None = None
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """``epochs`` epochs of ``batches`` batches each, on each of the ``devices``.
+
+    ``unit`` is ``epoch``; ``batches``, where nobody knows how many an epoch has, or ``steps`` (of an optimizer) in a
+    script without a loader: then as many as there were. ``measured_seconds`` is what they would take as measured on
+    ``home``, where the script ran; ``loader_share`` the share of that in which it waited for batches. None: not known.
+    """
+
+    unit: str
+    batches: int
+    epochs: int
+    home: str
+    devices: Mapping[str, DeviceTime]
+    measured_seconds: float | None
+    loader_share: float | None
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """A turn of the loop, measured: seconds in all and waiting, how many there were, and whether workers load."""
+
+    seconds: float
+    waiting: float
+    count: int
+    workers: bool = False
+
+
+def run_time(
+    models: Sequence[PricedModel], loaders: Loaders, *, steps_per_epoch: int | None, epochs: int | None
+) -> RunTime | None:
+    """What an epoch takes, or several. None where there is nothing to multiply."""
+    trained = [model for model in models if model.watched.steps]
+    counted = trained or list(models)
+    if not counted:
+        return None
+    main = max(counted, key=lambda model: model.watched.steps * _longest(model))
+    passes = [one for one in loaders.passes if one.batches and (one.steps > 0) == bool(trained)]
+    turn = _turn_of_passes(passes) if passes else _turn_of_steps(main.watched)
+    if turn is None and steps_per_epoch is None:
+        return None
+    batches = steps_per_epoch or _batches(passes)
+    unit = "epoch" if batches else "batches" if passes else "steps"
+    if batches is None and turn is not None:
+        batches = turn.count
+    rates = {id(model): _steps_per_turn(model, main, passes) for model in counted}
+    waiting, rest, floor = 0.0, 0.0, 0.0
+    if turn is not None:
+        inside = 0.0
+        for model in counted:
+            loop = model.loop
+            inside += rates[id(model)] * (turn.seconds if loop is None else loop.inside)
+        waiting = turn.waiting
+        rest = max(turn.seconds - waiting - inside, 0.0)
+        if turn.workers and waiting > WORKERS_BOUND * turn.seconds:
+            floor, waiting = turn.seconds, 0.0
+    many = (batches or 1) * (epochs or 1)
+    devices: dict[str, DeviceTime] = {}
+    for device, cost in main.explanation.devices.items():
+        if not all(device in model.explanation.devices for model in counted):
+            continue
+        ends = []
+        for part in range(3):
+            steps = sum(rates[id(model)] * model.step(device)[part] for model in counted)
+            ends.append(many * max(steps + rest + waiting, floor))
+        seconds, low, high = ends
+        dollars = None if cost.dollars_per_hour is None else cost.dollars_per_hour * seconds / 3600.0
+        devices[device] = DeviceTime(seconds, low, high, dollars, None if cost.watts is None else cost.watts * seconds)
+    return RunTime(
+        unit=unit,
+        batches=batches or 1,
+        epochs=epochs or 1,
+        home=main.home,
+        devices=devices,
+        measured_seconds=None if turn is None else many * turn.seconds,
+        loader_share=turn.waiting / turn.seconds if turn is not None and passes and turn.seconds else None,
+    )
+
+
+def _longest(model: PricedModel) -> float:
+    return max(row.step_seconds for row in model.explanation.devices.values())
+
+
+def _turn_of_passes(passes: Sequence[Pass]) -> _Turn:
+    """Without the first pass, if there are others, else without its first turn: a process starts slowly."""
+    warm = passes[1:] if len(passes) > 1 else passes
+    seconds, waited, count = 0.0, 0.0, 0
+    for one in warm:
+        of_pass = one.turns(warm=len(passes) == 1)
+        seconds, waited, count = seconds + of_pass[0], waited + of_pass[1], count + of_pass[2]
+    return _Turn(seconds / count, waited / count, sum(one.batches for one in passes), any(one.workers for one in warm))
+
+
+def _turn_of_steps(watched: WatchedModel) -> _Turn | None:
+    """From one step of its optimizer to the next, the newest ones: all that goes by between them."""
+    return _Turn(fmean(watched.between), 0.0, watched.steps) if watched.between else None
+
+
+def _batches(passes: Sequence[Pass]) -> int | None:
+    """Of an epoch, which is the longest pass."""
+    lengths = [length for one in passes if (length := one.length) is not None]
+    return max(lengths, default=None)
+
+
+def _steps_per_turn(model: PricedModel, main: PricedModel, passes: Sequence[Pass]) -> float:
+    """Steps of a model's optimizer for each batch of the loader, or for each step of the main model's without one.
+
+    Of models that only infer, runs.
+    """
+    watched = model.watched
+    if watched.steps and passes:
+        return watched.steps / sum(one.batches for one in passes)
+    if watched.steps:
+        return watched.steps / main.watched.steps
+    first, last = watched.batches
+    return max(round(watched.runs / (last - first + 1)), 1) if passes else 1.0
