@@ -23,7 +23,7 @@ NARROWEST = 3
 #: Codes of a terminal: bold, and the colours of the devices' bars, in order: readable on dark and on light.
 _BOLD, _COLOURS = 1, (36, 35, 32, 34)
 #: The blank between a number and its unit: no line ends there.
-_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|µs|ns|[kMGT]?B)\b)")
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|µs|ns|min|h|days|[kMGT]?B|[mµ]?J|k?Wh)\b)")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 

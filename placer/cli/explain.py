@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from placer.cli.target import (
     OF_A_STEP,
     checked,
     device_option,
+    epoch_options,
     objective_option,
     parse_amounts,
     refuse,
@@ -21,13 +23,17 @@ from placer.cli.target import (
 )
 
 #: Options that say between what to choose, by what, and what else to do.
-_OF_A_CHOICE = ("threads", "devices", "profiles", "what_if", "objective", "price", "watts", "sweep", "measure")
+_OF_A_CHOICE = (
+    "steps_per_epoch", "epochs", "threads", "devices", "profiles", "what_if", "objective", "price", "watts", "sweep",
+    "measure",
+)  # fmt: skip
 #: Options that the command that measures does not have: a machine's profile, and how and where to show an answer.
 _NOT_MEASURED = ("target", "profiles", "measure", "full", "as_json", "as_html", "form", "output")
 
 
 @click.command("explain")
 @target_options(required=False)
+@epoch_options("Steps of an epoch, with --epochs: hours, money and energy of the whole run.")
 @click.option(
     "--threads",
     type=click.Choice(["keep", "tune"]),
@@ -79,6 +85,8 @@ _NOT_MEASURED = ("target", "profiles", "measure", "full", "as_json", "as_html", 
 @result_options("text", "json", "html")
 def command(
     target: str | None,
+    steps_per_epoch: int | None,
+    epochs: int | None,
     threads: str,
     devices: tuple[str, ...],
     profiles: tuple[str, ...],
@@ -114,7 +122,7 @@ def command(
     from placer.api import check_measurable, explained
     from placer.cli.sweep import around, check_sweep, parse_sweep, run_sweep
     from placer.decision import ask, objective_of
-    from placer.workload import Job, check_available, check_devices
+    from placer.workload import Job, Workload, check_available, check_devices
 
     wanted = None if sweep is None else checked(parse_sweep, sweep)
     prices, powers = checked(parse_amounts, "price", price), checked(parse_amounts, "watts", watts)
@@ -122,8 +130,17 @@ def command(
     names = checked(check_devices, devices or None)
     if names is not None and not profiles:
         checked(check_available, names, "--device")
+    if steps_per_epoch or epochs:
+        refuse(context, ("steps",), "is what --steps-per-epoch and --epochs multiply to; leave it out")
+        if not steps_per_epoch:
+            raise click.UsageError("--epochs needs --steps-per-epoch, the batches of one", context)
+        epochs = epochs or 1
+        of_a_step["steps"] = epochs * steps_per_epoch
     model = work(context, target, **of_a_step)
+    if epochs and isinstance(model, Workload):
+        model = replace(model, epochs=epochs)
     if isinstance(model, Job):
+        refuse(context, ("steps_per_epoch", "epochs"), "is for a single step; a Job says how often its parts run")
         refuse(context, ("threads",), "is for a single step; a Job says what to run in its parts")
     if wanted is not None:
         checked(check_sweep, wanted, model)

@@ -25,7 +25,9 @@ DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16"
 
 Shape = tuple[tuple[int, ...], str]
 #: Names of the options that say what a single step is.
-OF_A_STEP = ("batches", "mode", "loss", "loss_target", "optimizer", "autocast", "steps", "data", "outputs")
+OF_A_STEP = (
+    "batches", "mode", "loss", "loss_target", "optimizer", "autocast", "steps", "data", "outputs",
+)  # fmt: skip
 #: What a command's help says of TARGET.
 _TARGETS = (
     "TARGET is package.module:attribute or file.py:attribute (a module, a placer.Job, a class or a factory, perhaps "

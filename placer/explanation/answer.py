@@ -11,8 +11,10 @@ from placer.sections import Cell, Fact, Section
 from placer.units import (
     format_bytes,
     format_count,
+    format_dollars,
     format_duration,
     format_interval,
+    format_joules,
     format_part,
     format_ratio,
     format_seconds,
@@ -56,6 +58,8 @@ def _facts(explanation: ExplanationData, verify: str) -> Iterator[Fact]:
     yield from (Fact("note", sentence) for sentence in explanation.left_out)
     if explanation.turn is not None:
         yield Fact("turns", _turn(explanation))
+    if explanation.workload.get("epochs"):
+        yield Fact("in all", _in_all(explanation))
     if clauses := list(_rests_on(explanation)):
         yield Fact("rests on", ", ".join(clauses))
     yield from (Fact("advice", best) for best in advice_lines(explanation)[:1])
@@ -229,6 +233,20 @@ def _turn(explanation: ExplanationData) -> str:
     if turn.batch is None:
         return f"{below} at every batch from {turn.smallest:,} to {turn.largest:,}{run}"
     return f"{below} up to a batch of about {round(turn.batch):,}, {above} from there on{run}"
+
+
+def _in_all(explanation: ExplanationData) -> str:
+    """What all epochs take on each device, with their money and energy where these are known."""
+    epochs, steps = explanation.workload["epochs"], explanation.workload["steps"]
+    devices = []
+    for name, row in explanation.devices.items():
+        words = [format_interval(*row.between, row.seconds)]
+        if row.dollars is not None:
+            words.append(format_dollars(row.dollars))
+        if row.joules is not None:
+            words.append(f"~{format_joules(row.joules)}")
+        devices.append(f"{name.partition('@')[2] or name} {format_duration(row.seconds)} ({', '.join(words)})")
+    return f"{format_count(epochs, 'epoch')} of {format_count(steps // epochs, 'step')}: {', '.join(devices)}"
 
 
 def _rests_on(explanation: ExplanationData) -> Iterator[str]:

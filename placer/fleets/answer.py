@@ -83,12 +83,8 @@ class FleetRow:
 
     @property
     def between(self) -> tuple[float, float]:
-        """A 90 % interval of ``seconds``. What is paid once counts as known."""
-        cost = self.cost
-        if cost.total_seconds is None:
-            return cost.low, cost.high
-        steps = (cost.total_seconds - cost.one_time_seconds) / cost.step_seconds
-        return cost.one_time_seconds + steps * cost.low, cost.one_time_seconds + steps * cost.high
+        """A 90 % interval of ``seconds``."""
+        return self.cost.between
 
     @property
     def needed(self) -> str:

@@ -118,6 +118,14 @@ class Cost:
         return self.step_seconds if self.total_seconds is None else self.total_seconds
 
     @property
+    def between(self) -> tuple[float, float]:
+        """A 90 % interval of ``seconds``. What is paid once counts as known."""
+        if self.total_seconds is None or not self.step_seconds:
+            return self.low, self.high
+        steps = (self.total_seconds - self.one_time_seconds) / self.step_seconds
+        return self.one_time_seconds + steps * self.low, self.one_time_seconds + steps * self.high
+
+    @property
     def dollars(self) -> float | None:
         """Of what counts; None without a price."""
         return None if self.dollars_per_hour is None else self.dollars_per_hour * self.seconds / 3600.0

@@ -23,7 +23,7 @@ from placer.pricing import Cost
 from placer.run.answers import Answer, answers
 from placer.run.loop import LoopTimes, RunTime, run_time
 from placer.run.options import SCHEMA, ReportOptions
-from placer.run.watcher import WatchedModel, Watcher
+from placer.run.watcher import Watcher
 from placer.sections import Fact, Section, render
 from placer.units import (
     format_count,
@@ -150,19 +150,16 @@ def _table(answers: Sequence[Answer], rows: Mapping[str, Cost]) -> Section:
             continue
         times = [explanation.devices[name].step_seconds if name in explanation.devices else None for name in rows]
         shown = ["-" if seconds is None else format_seconds(seconds) for seconds in (watched.seconds, *times)]
-        cells.append([_name(watched), f"{watched.steps:,}" if watched.steps else "-", answer.home, *shown])
+        cells.append([watched.name, f"{watched.steps:,}" if watched.steps else "-", answer.home, *shown])
     devices = [heading.partition("@")[2] or heading for heading in headings(rows).values()]
     heads = ["model", "steps", "ran on", "measured", *devices]
     return Section("placer: a step of each model", heads=heads, rows=cells)
 
 
-def _name(watched: WatchedModel) -> str:
-    return watched.name if watched.alike == 1 else f"{watched.name} (one of {watched.alike})"
-
-
 def _title(answer: Answer) -> str:
     """The model, and what it ran on: ``Net: 32×84 float32, training, adam``."""
-    name = _name(answer.watched)
+    watched = answer.watched
+    name = watched.name if watched.alike == 1 else f"{watched.name} (one of {watched.alike})"
     if answer.explanation is None:
         return name
     workload = answer.explanation.workload

@@ -33,10 +33,10 @@ class Workload:
     None in infer mode and for a step function that was given none (it runs its own). ``modules`` are what a placement
     moves, and ``loss_modules``, of the loss that was given in either mode, go with them. For a step function ``mode``
     is a guess; ``Trace.mode`` says whether it trains. ``draw`` fills the weights that got no random numbers, for a step
-    that has to run (see ``Undrawn``). ``outputs`` is where those of an inference go (see ``outputs_stay``). ``loading``
-    is what each step waits for, and ``loop_calls`` how many Python functions the loop around it enters.
-    ``inputs_assumed`` tells that nobody gave the inputs, and ``notes`` what else a reader of a price should know of
-    where the workload is from.
+    that has to run (see ``Undrawn``). ``epochs`` is how many the ``steps`` are, where that was said. ``outputs`` is
+    where those of an inference go (see ``outputs_stay``). ``loading`` is what each step waits for, and ``loop_calls``
+    how many Python functions the loop around it enters. ``inputs_assumed`` tells that nobody gave the inputs, and
+    ``notes`` what else a reader of a price should know of where the workload is from.
     """
 
     model: Callable[..., Any]
@@ -50,6 +50,7 @@ class Workload:
     loss_target: Any = None
     optimizer: str | torch.optim.Optimizer | None = None
     steps: int | None = None
+    epochs: int | None = None
     data: Data = "host"
     outputs: Outputs | None = None
     autocast: torch.dtype | None = None
@@ -103,6 +104,7 @@ class Workload:
             "loss": None if self.loss is None else _name(self.loss),
             **({} if self.loss_target is None else {"loss_target": _described(self.loss_target)}),
             "steps": self.steps,
+            **({} if self.epochs is None else {"epochs": self.epochs}),
             "data": self.data,
             **({} if self.outputs is None else {"outputs": self.outputs}),
             "autocast": None if self.autocast is None else str(self.autocast).removeprefix("torch."),
