@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from placer.cli.group import RunLast
@@ -78,7 +76,7 @@ def command(
         watts=checked(parse_amounts, "watts", watts),
     )
     run = prepare(script, arguments, module=module)
-    session = Session(options, form=form, output=None if output in (None, "-") else Path(output))
+    session = Session(options, form=form, output=output)
 
     def watched() -> None:
         session.begin()

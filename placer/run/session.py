@@ -48,12 +48,13 @@ class NothingWatched:
 class Session:
     """Watches from when torch is there. ``begin`` also tells at the end of the process.
 
-    It tells as ``form`` (text or json) on stderr, or in the file ``output``.
+    It tells as ``form`` (text or json) on stderr, on stdout (``output`` is "-"), or in the file ``output``.
     """
 
-    def __init__(self, options: ReportOptions, *, form: str = "text", output: Path | None = None) -> None:
+    def __init__(self, options: ReportOptions, *, form: str = "text", output: str | None = None) -> None:
         self.options = options
-        self.form, self.output = form, None if output is None else output.absolute()
+        self.form, self.stdout = form, output == "-"
+        self.output = None if output is None or self.stdout else Path(output).absolute()
         self.watcher: Watcher | None = None
         self.failure: str | None = None
         self._process = os.getpid()
@@ -140,25 +141,26 @@ class Session:
             sys.stdout.flush()
             try:
                 self.stop()
-                text = self._told()
+                told, written = self._told()
             except KeyboardInterrupt:
-                text = "placer: interrupted\n"
+                told, written = "", "placer: interrupted\n"
             except Exception as error:  # noqa: BLE001 - the script's exit code is not placer's to change
                 kind = "" if isinstance(error, PlacerError) else f"{type(error).__name__}: "
-                text = f"placer: no report: {kind}{first_line(error)}\n"
-            sys.stderr.write(printable_text(text))
-            sys.stderr.flush()
+                told, written = "", f"placer: no report: {kind}{first_line(error)}\n"
+            for stream, text in ((sys.stdout if self.stdout else sys.stderr, told), (sys.stderr, written)):
+                stream.write(printable_text(text))
+                stream.flush()
 
-    def _told(self) -> str:
-        """What is told on stderr when the report is made: it, or where it was written; and a judgement."""
+    def _told(self) -> tuple[str, str]:
+        """The report, unless it goes to a file; and lines on stderr: where it was written, and a judgement."""
         report = self._reported or self.report()
-        judgement = f"placer: {self._judgement}\n" if self._judgement else ""
+        written = f"placer: {self._judgement}\n" if self._judgement else ""
         if self.form == "json":
             text = report.to_json()
         else:
-            terminal = sys.stderr.isatty() and self.output is None
+            terminal = sys.stderr.isatty() and self.output is None and not self.stdout
             text = report.to_text(shutil.get_terminal_size((PIPED_WIDTH, 24)).columns if terminal else PIPED_WIDTH)
         if self.output is None:
-            return f"\n{text}{judgement}"
+            return (text if self.stdout else f"\n{text}"), written
         write_new(self.output, printable_text(text).encode())
-        return f"placer: written to {self.output}\n{judgement}"
+        return "", f"placer: written to {self.output}\n{written}"
