@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from placer.printable import printable
@@ -54,7 +54,7 @@ class Section:
     """A part of an answer: a title, a table, facts, a list, and words below them. One of a title alone is empty.
 
     ``strong`` rows of the table are bold. Words stand in its first column and in those of ``left`` (-1 is the last).
-    ``words`` above and ``plots`` (a heading and an SVG each) are for a page.
+    ``words`` above, ``plots`` (a heading and an SVG each) and what their ``colours`` stand for are for a page.
     """
 
     title: str = ""
@@ -66,6 +66,7 @@ class Section:
     items: Sequence[str] = ()
     after: Sequence[str] = ()
     words: str = ""
+    colours: Mapping[str, str] = field(default_factory=dict)
     plots: Sequence[tuple[str, str]] = ()
 
     @property
