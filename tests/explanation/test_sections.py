@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections import OrderedDict
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,7 +16,7 @@ from explained import explained
 from torch import nn
 
 import placer
-from placer.decision import Decision, Question, answer, gather
+from placer.decision import Decision, answer, ask, with_batch
 from placer.explanation import Advice, Explanation, LayerRow, Sweep, Turn, accuracy
 from placer.placed import Placement
 from placer.pricing import Prediction
@@ -157,26 +159,67 @@ def test_the_page_escapes_every_name_and_loads_nothing(hostile: Explanation) -> 
     assert not any(part in html for part in ("http://", "https://", "@import", "url("))
 
 
+LONG = "a_module_that_nobody_would_call_by_a_name_shorter_than_this_one_which_says_all_there_is_to_say_about_it"
+#: What is shown on a screen: how far the page can be scrolled sideways, where the answer ends, and the smallest text.
+SHOWN = """{
+    sideways: document.documentElement.scrollWidth - innerWidth,
+    ends: [
+        document.getElementById('verdict'), document.querySelector('header table'),
+        [...document.querySelectorAll('dt')].find(word => word.textContent == 'turns').nextElementSibling
+    ].map(part => part.getBoundingClientRect().bottom),
+    bars: [...document.querySelectorAll('header .fill')].map(bar => bar.getBoundingClientRect().width),
+    plots: [...document.querySelectorAll('.plot svg')].map(
+        plot => plot.getBoundingClientRect()).filter(box => box.width),
+    smallest: Math.min(...[...document.querySelectorAll('p, li, td, th, dt, dd, svg text')].map(
+        text => parseFloat(getComputedStyle(text).fontSize) * (text.ownerSVGElement ? scale(text) : 1))),
+    colours: [getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]
+}"""
+#: By how much a text in a plot that is shown is scaled.
+SCALE = "text => text.getScreenCTM() ? Math.hypot(text.getScreenCTM().a, text.getScreenCTM().b) : 1"
+
+
 @pytest.mark.skipif(chromium.PROGRAM is None, reason="there is no chromium")
-def test_the_page_opens(handmade_profile: Profile, tmp_path: Path) -> None:
+def test_the_first_screen_has_the_answer_and_nothing_is_cut_off(handmade_profile: Profile, tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
-    block = nn.Sequential(nn.Linear(64, 64), nn.ReLU())
-    net = nn.Sequential(*[nn.Sequential(block, nn.LayerNorm(64)) for _ in range(8)])
-    candidates = gather(handmade_profile, None, here=False)
-    rows = {size: answer(Question(make_workload(net, (size, 64)), candidates)) for size in (8, 512)}
-    page = Explanation.of(rows[8]).to_html(Sweep("batch", rows))
-    shown = """[
-        document.getElementById('verdict').textContent, document.querySelector('dl').textContent,
-        document.querySelectorAll('.plot svg').length, document.documentElement.scrollWidth <= innerWidth,
-        getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color,
-        document.querySelector('.plot svg').getBoundingClientRect().width
-    ]"""
-    verdict, facts, plots, fits, *light, _ = chromium.evaluated(page, shown, tmp_path)
-    assert verdict.startswith(f"{rows[8].decide().device}: ")
-    assert "why" in facts
-    assert (plots, fits) == (3, True)
-    # A narrow window needs no sideways scrolling; plots stay large enough to be read, and scroll in themselves.
-    *_, fits, background, text, width = chromium.evaluated(page, shown, tmp_path, width=420, dark=True)
-    assert fits
-    assert width > 500
-    assert len({*light, background, text}) == 4
+    block = nn.Sequential(OrderedDict({LONG: nn.Linear(64, 64), "relu": nn.ReLU()}))
+    workload = make_workload(nn.Sequential(*[nn.Sequential(block, nn.LayerNorm(64)) for _ in range(8)]), (8, 64))
+    question = ask(workload, profile=handmade_profile, what_if=["H100", "RTX PRO 6000 Blackwell Max-Q"])
+    tables = {size: answer(question.of(with_batch(workload, size))) for size in (8, 512)}
+    made = Explanation.of(tables[8], turn=Turn(64.0, "cpu", "cuda", 8, 512))
+    decision = dataclasses.replace(made.decision, objective="energy", speedup=None, reason=f"cpu: {NOTE}, {NOTE}")
+    long = dataclasses.replace(made, decision=decision, workload={**made.workload, "target": LONG})
+    page = long.to_html(Sweep("batch", tables)) + long._repr_html_()  # the card of a notebook, below the page
+    shown = f"(scale => ({SHOWN}))({SCALE})"
+    colours = set()
+    for screen, dark in (((390, 844), True), ((1200, 800), False)):
+        width, height = screen
+        seen = chromium.evaluated(page, shown, tmp_path, screen=screen, dark=dark)
+        assert seen["sideways"] == 0
+        assert max(seen["ends"]) < height
+        assert len(seen["bars"]) == len(made.devices)
+        assert min(seen["bars"]) >= 1.0
+        assert len(seen["plots"]) == 1 + len(made.timeline)
+        assert all(0 < box["left"] < box["right"] < width for box in seen["plots"])
+        assert seen["smallest"] > 11.5
+        colours |= set(seen["colours"])
+    assert len(colours) == 4
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of ``#rgb`` or ``#rrggbb``, as WCAG 2.2 defines it."""
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    shares = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    red, green, blue = (share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_colours_stand_out_on_light_and_on_dark_paper() -> None:
+    style = (Path(placer.__file__).parent / "explanation" / "report" / "report.css").read_text(encoding="utf-8")
+    light, dark = re.findall(r":root \{(.*?#.*?)\}", style, re.DOTALL)
+    for theme in (light, dark):
+        colours = dict(re.findall(r"--([a-z0-9-]+): (#\w+)", theme))
+        paper = luminance(colours["paper"])
+        for name in colours.keys() - {"paper", "line", "well"}:
+            dim, bright = sorted((paper, luminance(colours[name])))
+            least = 4.5 if name in ("ink", "quiet") else 3.0  # text, and parts of a plot
+            assert (bright + 0.05) / (dim + 0.05) >= least, name
