@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from placer.calibration.measuring.faults import HungError
@@ -17,11 +17,18 @@ from placer.errors import CalibrationError
 KILLED = 5.0
 
 
-def run_limited(command: Sequence[str], *, seconds: float, log: Path | None = None) -> str:
+def run_limited(
+    command: Sequence[str],
+    *,
+    seconds: float,
+    log: Path | None = None,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> str:
     """Standard output of a command. After ``seconds`` of real time, it and its children are killed.
 
-    ``log``: where all that it says is kept. Raises HungError where it takes longer, and CalibrationError (with the last
-    line it wrote) where it fails.
+    ``log``: where all that it says is kept. It runs in ``folder`` and ``environment`` (None: this process's).
+    Raises HungError where it takes longer, and CalibrationError (with the last line it wrote) where it fails.
     """
     # Files, not pipes: a grandchild that lives on would keep a pipe open, and its reader waiting.
     with (
@@ -29,7 +36,13 @@ def run_limited(command: Sequence[str], *, seconds: float, log: Path | None = No
         tempfile.TemporaryFile() if log is None else contextlib.nullcontext(output) as errors,
     ):
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+            cwd=folder,
+            env=environment,
         )
         try:
             code = process.wait(seconds)
