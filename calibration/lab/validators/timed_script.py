@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader
 
 @dataclass
 class Epoch:
-    """One pass over a loader: when it ``began``, when its newest step ``ended``, the seconds ``waiting`` for batches."""
+    """One pass over a loader: when it ``began``, when its newest step ``ended``, seconds ``waiting`` for batches."""
 
     began: float
     ended: float = 0.0

@@ -120,8 +120,8 @@ def test_a_row_has_the_medians_of_its_rounds() -> None:
     row = ScriptRow("made up", rounds)
     assert row.inside
     assert row.cells() == (
-        "made up", "an epoch of 100", "4.00 s", "2.00 s to 8.00 s", "yes", "4.00 s", "4.00 s", "1.00", "25.0%", "20.0%", "+5.0",
-        "1.500x",
+        "made up", "an epoch of 100", "4.00 s", "2.00 s to 8.00 s", "yes", "4.00 s", "4.00 s", "1.00", "25.0%",
+        "20.0%", "+5.0", "1.500x",
     )  # fmt: skip
 
 
