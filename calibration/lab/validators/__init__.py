@@ -2,5 +2,5 @@
 
 ``suites`` and ``reference`` are about networks, ``accounts`` and ``jobs`` about whole programs, ``published`` and
 ``machines`` about rows that others published. ``ops`` and ``host_costs`` are commands of their own, for whoever prices
-ops and hosts. They share ``rows``.
+ops and hosts, and so is ``scripts``, which judges ``placer run``. They share ``rows``.
 """
