@@ -113,16 +113,24 @@ class ScriptRow:
     rounds: Sequence[Round]
 
     @property
+    def predicted(self) -> tuple[float, float, float]:
+        """Seconds on the device it ran on, and the interval."""
+        seconds = median(one.predicted[0] for one in self.rounds)
+        return seconds, median(one.predicted[1] for one in self.rounds), median(one.predicted[2] for one in self.rounds)
+
+    @property
+    def measured(self) -> float:
+        return median(one.measured for one in self.rounds)
+
+    @property
     def inside(self) -> bool:
-        _, low, high = (median(ends) for ends in zip(*(one.predicted for one in self.rounds), strict=True))
-        return low <= median(one.measured for one in self.rounds) <= high
+        return self.predicted[1] <= self.measured <= self.predicted[2]
 
     def cells(self) -> tuple[str, ...]:
         """The script under ``COLUMNS``."""
         first = self.rounds[0].run
         amount = f"an epoch of {first['batches']:,}" if first["unit"] == "epoch" else f"{first['batches']:,} steps"
-        predicted, low, high = (median(ends) for ends in zip(*(one.predicted for one in self.rounds), strict=True))
-        measured = median(one.measured for one in self.rounds)
+        predicted, low, high = self.predicted
         by_placer = _median_of_known(one.run["measured_seconds"] for one in self.rounds)
         placers_share = _median_of_known(one.run["loader_share"] for one in self.rounds)
         share = _median_of_known(one.alone.loader_share for one in self.rounds)
@@ -134,8 +142,8 @@ class ScriptRow:
             f"{format_seconds(low)} to {format_seconds(high)}",
             "yes" if self.inside else "no",
             "-" if by_placer is None else format_seconds(by_placer),
-            format_seconds(measured),
-            f"{predicted / measured:.2f}",
+            format_seconds(self.measured),
+            f"{predicted / self.measured:.2f}",
             _percent(placers_share),
             _percent(share),
             apart,
