@@ -39,8 +39,8 @@ from placer.cli.target import checked, epoch_options, parse_amounts
     "limit",
     type=click.FloatRange(min=1.0),
     metavar="1.3",
-    help="Exit with 3 where a model's step takes more than so many times what it takes on the best device that is here "
-    "or named by --what-if.",
+    help="Exit with 3 where the loop takes more than so many times what it would on the best device that is here or "
+    "named by --what-if.",
 )
 @result_options("text", "json")
 @click.argument("script")

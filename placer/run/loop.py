@@ -42,6 +42,11 @@ class PricedModel:
     explanation: Explanation
     home: str
 
+    def runs_on(self, device: str) -> bool:
+        """Whether it has a price there, and room, unless that is where it ran."""
+        row = self.explanation.devices.get(device)
+        return row is not None and (row.fits or device == self.home)
+
     def step(self, device: str) -> tuple[float, float, float]:
         """Seconds for one step of its optimizer, with all runs that the model makes for it, and a 90 % interval."""
         row, runs = self.explanation.devices[device], self.watched.runs_per_step
@@ -142,7 +147,7 @@ def run_time(
     many = (batches or 1) * (epochs or 1)
     devices: dict[str, DeviceTime] = {}
     for device, cost in main.explanation.devices.items():
-        if not all(device in model.explanation.devices for model in counted):
+        if not all(model.runs_on(device) for model in counted):
             continue
         ends = []
         for part in range(3):

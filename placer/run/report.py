@@ -58,7 +58,14 @@ class Report:
 
     @property
     def slower(self) -> float | None:
-        """How many times as long the worst placed model takes as on the best device that was asked about."""
+        """How many times as long the run takes as on the best device that was asked about, by prediction.
+
+        Where there is no loop to tell, that of the model that is placed worst; None where none was predicted.
+        """
+        if self.run is not None and self.run.home in self.run.devices:
+            asked = {self.run.home}.union(*(answer.asked for answer in self.answers))
+            seconds = {name: time.seconds for name, time in self.run.devices.items() if name in asked}
+            return seconds[self.run.home] / min(seconds.values())
         ratios = [answer.slower for answer in self.answers if answer.slower is not None]
         return max(ratios, default=None)
 

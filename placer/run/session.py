@@ -121,7 +121,9 @@ class Session:
             return 1
         if slower <= limit:
             return 0
-        self._judgement = f"slower than allowed: {slower:.2f} times the best device's step, more than {limit:g}"
+        self._judgement = (
+            f"slower than allowed: {slower:.2f} times as long as on the best device, and {limit:g} are allowed"
+        )
         return 3
 
     def _start(self) -> None:
