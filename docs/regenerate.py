@@ -2,7 +2,7 @@
 
 A fenced ``console`` block whose command names the record below shows what that command prints. Every figure in such a
 block comes from the record and from the code as it is now; nothing is measured here. A block whose last line is ``...``
-shows only the first lines: as many as it has.
+shows only the first lines, and one whose first line it is the last ones: as many as it has.
 ``docs/figures.py`` writes the figures that rest on records, ``docs/picture.py`` draws the picture.
 """
 
@@ -24,7 +24,7 @@ BLOCK = re.compile(r"^```console\n\$ (?P<command>placer [^\n]*)\n(?P<output>.*?)
 #: The note that this machine is not the record's: it depends on who runs this script.
 ELSEWHERE = re.compile(r"^- the profile was measured on another machine or setup.*\n(?:  .*\n)*", re.MULTILINE)
 
-#: The last line of a block that shows the beginning of an output only.
+#: The last line of a block that shows the beginning of an output only, or the first one of a block that shows its end.
 SHORTENED = "..."
 
 
@@ -54,7 +54,9 @@ def rewritten(text: str, run: Callable[[str], str] = output_of) -> str:
         if RECORD not in command:
             return match[0]
         new = run(command)
-        if old[-1:] == [SHORTENED]:
+        if old[:1] == [SHORTENED] and len(old) > 1:
+            new = "\n".join([SHORTENED, *new.splitlines()[1 - len(old) :]]) + "\n"
+        elif old[-1:] == [SHORTENED]:
             new = "\n".join([*new.splitlines()[: len(old) - 1], SHORTENED]) + "\n"
         return f"```console\n$ {command}\n{new}```"
 
