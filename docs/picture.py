@@ -3,7 +3,8 @@
 The time of a step over the batch size, on a CPU and on a GPU, with 90 % intervals and the batch size where the two take
 equal time. Every figure in it comes from the record below and from the code as it is now. Nothing is measured here.
 
-The file has no external part. It follows the reader from light to dark, inside an ``<img>`` too.
+The file has no external part. It follows the reader from light to dark, inside an ``<img>`` too. Where it is shown
+small, as on a phone, its text is larger and there is less of it.
 """
 
 from __future__ import annotations
@@ -64,6 +65,13 @@ text {{ font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", 
 path.grid, path.turn, path.curve {{ fill: none; }}
 .curve {{ stroke-width: 2.5; stroke-linejoin: round; stroke-linecap: round; }}
 .ring {{ stroke-width: 2; }}
+.brief {{ display: none; }}
+@media (max-width: 600px) {{
+text {{ font-size: 27px; }} .title {{ font-size: 36px; }} .name {{ font-size: 29px; }} .curve {{ stroke-width: 5; }}
+.full {{ display: none; }} .brief {{ display: inline; }}
+.edge {{ text-anchor: start; transform: translate(-60px, -6px); }} .above {{ transform: translateY(-14px); }}
+.under {{ transform: translateY(10px); }} .lower {{ transform: translateY(20px); }}
+}}
 """.strip()
 
 
@@ -106,20 +114,21 @@ def draw(found: Sweep) -> str:
         f"{BATCHES[-1]:,}. Bands show the 90 % intervals."
     )
     parts = [
-        _text(28, 42, title, "title"),
+        _text(28, 42, title, "title full"),
+        _text(28, 56, f"CPU faster up to batch {turn:.0f}", "title brief"),
         _text(28, 66, f"Predicted time of one inference step of Conv1dRegressor ({parameters:,} parameters), by batch "
-                      "size. Bands: 90 % intervals."),
+                      "size. Bands: 90 % intervals.", "full"),
         *_axes(scale),
         *(f'<path class="band {name}" d="{scale.band(times)}"/>' for name, times in (("cpu", cpu), ("gpu", gpu))),
         f'<path class="turn" d="M{at:.1f} {TOP - 24}V{BOTTOM}"/>',
         *(f'<path class="curve {name}" d="{scale.line(times)}"/>' for name, times in (("cpu", cpu), ("gpu", gpu))),
         f'<circle class="ring" cx="{at:.1f}" cy="{level:.1f}" r="6"/>',
-        _text(at - 14, TOP - 12, f"← CPU faster, up to {slower:.1f}×", "ink end"),
-        _text(at + 14, TOP - 12, f"{GPU} faster, up to {faster:.1f}× →", "ink"),
-        _text(at + 10, BOTTOM - 9, f"equal time at about batch {turn:.0f}", "ink"),
-        *_name("cpu", f"CPU, {THREADS} cores", cpu[-1][0], scale),
-        *_name("gpu", f"{GPU} GPU", gpu[-1][0], scale),
-        _text(28, HEIGHT - 20, rests_on, "small"),
+        _text(at - 14, TOP - 12, f"← CPU faster{_full(f', up to {slower:.1f}×')}", "ink end above"),
+        _text(at + 14, TOP - 12, f"{GPU} faster{_full(f', up to {faster:.1f}×')} →", "ink above"),
+        _text(at + 10, BOTTOM - 9, f"equal time at about batch {turn:.0f}", "ink full"),
+        *_name("cpu", f"CPU{_full(f', {THREADS} cores')}", cpu[-1][0], scale),
+        *_name("gpu", f"{GPU}{_full(' GPU')}", gpu[-1][0], scale),
+        _text(28, HEIGHT - 20, rests_on, "small full"),
     ]  # fmt: skip
     body = "\n".join(parts)
     return (
@@ -175,12 +184,12 @@ def _axes(scale: _Scale) -> list[str]:
         if scale.low <= seconds <= scale.high:
             y = scale.y(seconds)
             parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{RIGHT}"/>')
-            parts.append(_text(LEFT - 10, y + 4.5, _round(seconds), "end"))
+            parts.append(_text(LEFT - 10, y + 4.5, _round(seconds), "end edge"))
     parts.append(f'<path class="grid" d="M{LEFT} {BOTTOM}H{RIGHT}"/>')
-    for batch in scale.batches:
+    for number, batch in enumerate(scale.batches):
         parts.append(f'<path class="grid" d="M{scale.x(batch):.1f} {BOTTOM}v5"/>')
-        parts.append(_text(scale.x(batch), BOTTOM + 21, f"{batch:,}", "middle"))
-    parts.append(_text((LEFT + RIGHT) / 2, BOTTOM + 42, "batch size", "middle"))
+        parts.append(_text(scale.x(batch), BOTTOM + 21, f"{batch:,}", "middle full" if number % 2 else "middle under"))
+    parts.append(_text((LEFT + RIGHT) / 2, BOTTOM + 42, "batch size", "middle lower"))
     return parts
 
 
@@ -194,8 +203,13 @@ def _name(device: str, name: str, seconds: float, scale: _Scale) -> list[str]:
     y = scale.y(seconds)
     return [
         _text(RIGHT + 14, y + 1, name, f"name {device}"),
-        _text(RIGHT + 14, y + 18, f"{format_seconds(seconds)} at {scale.batches[-1]:,}"),
+        _text(RIGHT + 14, y + 18, f"{format_seconds(seconds)} at {scale.batches[-1]:,}", "full"),
     ]
+
+
+def _full(words: str) -> str:
+    """Words that are left out where the picture is small."""
+    return f'<tspan class="full">{words}</tspan>'
 
 
 def _text(x: float, y: float, text: str, style: str = "") -> str:
