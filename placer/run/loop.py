@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from placer.explanation import Explanation
+from placer.pricing import Cost
 from placer.run.loaders import Loaders, Pass
 from placer.run.watcher import WatchedModel
 
@@ -116,6 +117,26 @@ class _Turn:
     workers: bool = False
 
 
+@dataclass(frozen=True)
+class _Loop:
+    """A turn of the loop for pricing: how many steps of each model are in it, and the seconds beside these.
+
+    ``least`` is what it takes at the least, since workers give no batch sooner.
+    """
+
+    steps: Sequence[tuple[PricedModel, float]]
+    beside: float = 0.0
+    least: float = 0.0
+
+    def on(self, device: str) -> tuple[float, float, float]:
+        """Seconds of a turn on a device, and a 90 % interval."""
+        seconds, low, high = self.beside, self.beside, self.beside
+        for model, count in self.steps:
+            step = model.step(device)
+            seconds, low, high = seconds + count * step[0], low + count * step[1], high + count * step[2]
+        return max(seconds, self.least), max(low, self.least), max(high, self.least)
+
+
 def run_time(
     models: Sequence[PricedModel], loaders: Loaders, *, steps_per_epoch: int | None, epochs: int | None
 ) -> RunTime | None:
@@ -127,44 +148,47 @@ def run_time(
     main = max(counted, key=lambda model: model.watched.steps * _longest(model))
     passes = [one for one in loaders.passes if one.batches and (one.steps > 0) == bool(trained)]
     turn = _turn_of_passes(passes) if passes else _turn_of_steps(main.watched)
-    if turn is None and steps_per_epoch is None:
-        return None
     batches = steps_per_epoch or _batches(passes)
     unit = "epoch" if batches else "batches" if passes else "steps"
-    if batches is None and turn is not None:
+    if batches is None:
+        if turn is None:
+            return None
         batches = turn.count
-    rates = {id(model): _steps_per_turn(model, main, passes) for model in counted}
-    waiting, rest, floor = 0.0, 0.0, 0.0
-    if turn is not None:
-        inside = 0.0
-        for model in counted:
-            loop = model.loop
-            inside += rates[id(model)] * (turn.seconds if loop is None else loop.inside)
-        waiting = turn.waiting
-        rest = max(turn.seconds - waiting - inside, 0.0)
-        if turn.workers and waiting > WORKERS_BOUND * turn.seconds:
-            floor, waiting = turn.seconds, 0.0
-    many = (batches or 1) * (epochs or 1)
-    devices: dict[str, DeviceTime] = {}
-    for device, cost in main.explanation.devices.items():
-        if not all(model.runs_on(device) for model in counted):
-            continue
-        ends = []
-        for part in range(3):
-            steps = sum(rates[id(model)] * model.step(device)[part] for model in counted)
-            ends.append(many * max(steps + rest + waiting, floor))
-        seconds, low, high = ends
-        dollars = None if cost.dollars_per_hour is None else cost.dollars_per_hour * seconds / 3600.0
-        devices[device] = DeviceTime(seconds, low, high, dollars, None if cost.watts is None else cost.watts * seconds)
+    loop = _priced([(model, _steps_per_turn(model, main, passes)) for model in counted], turn)
+    many = batches * (epochs or 1)
     return RunTime(
         unit=unit,
-        batches=batches or 1,
+        batches=batches,
         epochs=epochs or 1,
         home=main.home,
-        devices=devices,
+        devices={
+            device: _device_time(cost, many, loop.on(device))
+            for device, cost in main.explanation.devices.items()
+            if all(model.runs_on(device) for model in counted)
+        },
         measured_seconds=None if turn is None else many * turn.seconds,
         loader_share=turn.waiting / turn.seconds if turn is not None and passes and turn.seconds else None,
     )
+
+
+def _priced(steps: Sequence[tuple[PricedModel, float]], turn: _Turn | None) -> _Loop:
+    """The loop with what was measured beside the steps of its models."""
+    if turn is None:
+        return _Loop(steps)
+    inside = 0.0
+    for model, count in steps:
+        inside += turn.seconds if model.loop is None else count * model.loop.inside
+    rest = max(turn.seconds - turn.waiting - inside, 0.0)
+    if turn.workers and turn.waiting > WORKERS_BOUND * turn.seconds:
+        return _Loop(steps, rest, least=turn.seconds)
+    return _Loop(steps, rest + turn.waiting)
+
+
+def _device_time(cost: Cost, many: int, turn: tuple[float, float, float]) -> DeviceTime:
+    seconds, low, high = (many * part for part in turn)
+    dollars = None if cost.dollars_per_hour is None else cost.dollars_per_hour * seconds / 3600.0
+    joules = None if cost.watts is None else cost.watts * seconds
+    return DeviceTime(seconds, low, high, dollars, joules)
 
 
 def _longest(model: PricedModel) -> float:
