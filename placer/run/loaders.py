@@ -91,17 +91,16 @@ class Loaders:
 
     def watch(self) -> None:
         """Note passes from now on."""
-        _yielded.listener = self
-        _asked.listener = self
-        _BaseDataLoaderIter._num_yielded = _yielded
-        _BaseDataLoaderIter._profile_name = _asked
+        for descriptor in (_yielded, _asked):
+            descriptor.listener = self
+            setattr(_BaseDataLoaderIter, descriptor.name, descriptor)
 
     def unwatch(self) -> None:
         """Undo ``watch``; iterators that are alive have their attributes as always."""
-        for name, descriptor in (("_num_yielded", _yielded), ("_profile_name", _asked)):
+        for descriptor in (_yielded, _asked):
             descriptor.listener = None
-            if vars(_BaseDataLoaderIter).get(name) is descriptor:
-                delattr(_BaseDataLoaderIter, name)
+            if vars(_BaseDataLoaderIter).get(descriptor.name) is descriptor:
+                delattr(_BaseDataLoaderIter, descriptor.name)
 
     def stepped(self, now: float) -> None:
         """An optimizer has made a step, on a batch of the pass that gave the newest one."""
