@@ -1,7 +1,8 @@
 """Hugging Face's ``model.generate`` as a job: a prompt, and tokens one by one, with a cache that grows.
 
->>> job = generation(model, prompt_length=64, new_tokens=128, batch=8)
->>> print(placer.explain(job))
+Examples:
+    >>> job = generation(model, prompt_length=64, new_tokens=128, batch=8)
+    >>> print(placer.explain(job))
 
 Prefill and decode steps run the library's own code around the model: preparing inputs, processing logits, choosing the
 token, asking whether to stop. Tokens have no values in a trace, so none of them ends a text.

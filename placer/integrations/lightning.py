@@ -1,6 +1,7 @@
 """PyTorch Lightning: all arguments of ``Trainer``, with the answer among them.
 
->>> trainer = Trainer(**trainer_args(module, loader, val_loader, max_epochs=2))
+Examples:
+    >>> trainer = Trainer(**trainer_args(module, loader, val_loader, max_epochs=2))
 """
 
 from __future__ import annotations

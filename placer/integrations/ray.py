@@ -1,7 +1,8 @@
 """Ray: the kind of node, and the device there, on which a task or an actor finishes first.
 
->>> choice = choose_node(model, (64, 84), cluster={"m5.large": profile_of_one})
->>> Trainer.options(**choice.options()).remote()
+Examples:
+    >>> choice = choose_node(model, (64, 84), cluster={"m5.large": profile_of_one})
+    >>> Trainer.options(**choice.options()).remote()
 
 A node is a mapping, as ``ray.nodes()`` describes it.
 """

@@ -1,6 +1,7 @@
 """skorch: a callback that chooses when ``fit`` knows the data, also inside a scikit-learn pipeline.
 
->>> net = NeuralNetClassifier(Net, callbacks=[ChooseOnFit()])
+Examples:
+    >>> net = NeuralNetClassifier(Net, callbacks=[ChooseOnFit()])
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """SkyPilot: the instances of its catalog and what they cost, for ``placer.fleet``.
 
->>> fleet = placer.fleet(model, (64, 84), steps=100_000, machines=machines("aws"), objective="cost")
->>> task.set_resources([sky.Resources(instance_type=row.machine) for row in fleet.rows[:3]])
+Examples:
+    >>> fleet = placer.fleet(model, (64, 84), steps=100_000, machines=machines("aws"), objective="cost")
+    >>> task.set_resources([sky.Resources(instance_type=row.machine) for row in fleet.rows[:3]])
 
 SkyPilot is not imported, and nothing is fetched: the CSV files of its catalog on this disk are read.
 """

@@ -1,6 +1,7 @@
 """Stable-Baselines3: all arguments of PPO, and so of A2C, DQN, SAC and TD3, with the answer among them.
 
->>> model = PPO("MlpPolicy", env, **algorithm_args(PPO, "MlpPolicy", env, n_steps=256))
+Examples:
+    >>> model = PPO("MlpPolicy", env, **algorithm_args(PPO, "MlpPolicy", env, n_steps=256))
 """
 
 from __future__ import annotations

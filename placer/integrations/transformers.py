@@ -1,6 +1,7 @@
 """Hugging Face Trainer: all ``TrainingArguments``, with the answer among them.
 
->>> arguments = TrainingArguments("out", **training_args(model, train_dataset, eval_dataset, num_train_epochs=2))
+Examples:
+    >>> arguments = TrainingArguments("out", **training_args(model, train_dataset, eval_dataset, num_train_epochs=2))
 """
 
 from __future__ import annotations
