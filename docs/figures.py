@@ -17,6 +17,7 @@ from itertools import zip_longest
 from operator import attrgetter
 from pathlib import Path
 
+from placer.calibration.lab.published import shared
 from placer.calibration.lab.validators.reference import reference_tables, what_if_tables
 from placer.calibration.lab.validators.suites import entries_of, estimate_for
 from placer.calibration.validation import record
@@ -31,7 +32,7 @@ from placer.calibration.validation.compare import (
     score,
 )
 from placer.calibration.validation.decisions import FEW_PARAMETERS, decisions, thread_decisions
-from placer.calibration.validation.record import Cell, Report
+from placer.calibration.validation.record import Cell, Report, thread_count
 from placer.calibration.validation.run import profile_for
 from placer.calibration.validation.table import Table
 from placer.profile import Profile
@@ -126,9 +127,11 @@ GPUS = (
     _gpu_record("H200", "nvidia-h200-16-core", "NVIDIA H200"),
     _gpu_record("second H200", "nvidia-h200-16-core-second", "NVIDIA H200"),
 )
+#: Records that users shared: every file that lies there.
+SHARED = tuple(Replay(path.name, "") for path in shared.files(RECORDS))
 ALL = (
     *CALIBRATED, *ESTIMATED, *HELD_OUT, THREADS, SYSTEMS,
-    *(gpu.calibrated for gpu in GPUS), *(gpu.published for gpu in GPUS),
+    *(gpu.calibrated for gpu in GPUS), *(gpu.published for gpu in GPUS), *SHARED,
 )  # fmt: skip
 Predicted = Mapping[Replay, Sequence[Cell]]
 
@@ -206,6 +209,8 @@ def figures(found: Predicted) -> Iterator[Figures]:
             yield from calibrated_gpu(gpu, found[gpu.calibrated])
         if gpu.published in found:
             yield from gpu_row(gpu.published, found[gpu.published])
+    if all(replay in found for replay in SHARED):
+        yield shared_records(SHARED, found)
     if all(replay in found for replay in ALL):
         yield from in_all(found)
 
@@ -251,6 +256,26 @@ def gpu_row(replay: Replay, cells: Sequence[Cell]) -> Iterator[Figures]:
     yield usual_error(replay, score(on_gpu))
 
 
+def shared_records(replays: Iterable[Replay], found: Predicted) -> Figures:
+    """A row for each device and number of threads of each record that a user shared."""
+    rows = []
+    for replay in replays:
+        report, profile = replay.report(), replay.profile()
+        accelerators = {facts["device"]: facts["name"] for facts in report.fingerprint["accelerators"]}
+        own = profile.name == Path(replay.path).name
+        by = f"its calibration of {profile.seconds:.0f} s" if own else "an estimate"
+        for (device, threads), cells in group_by(found[replay], attrgetter("device", "threads")).items():
+            reached = score(cells)
+            name = accelerators.get(device, f"{report.fingerprint['cpu']}, {thread_count(threads)}")
+            what = f"`{replay.path}`", name, f"{report.placer}, {report.fingerprint['torch']}", by, str(reached.rows)
+            repeats = _errors(repeatability_score(cells))
+            rows.append((*what, _errors(reached), _whole(reached.inside), repeats))
+    columns = ("record", "device", "placer, torch", "predicted by", "steps", "placer", "in interval", "repeats within")
+    if rows:
+        return _systems("shared", [Table("", columns, tuple(rows))], (0, 1, 2, 3), page=ACCURACY)
+    return _systems("shared", ["none was shared yet"], (), page=ACCURACY)
+
+
 def predicted_reference_systems() -> Figures:
     """The reference systems on the accounts' own hardware, and on a T4 beside the CPU of the record."""
     tables = what_if_tables(SYSTEMS.report(), SYSTEMS.profile(), ())
@@ -262,7 +287,9 @@ def measured_reference_systems(gpu: GpuRecord, cells: Sequence[Cell]) -> Figures
     return _systems(f"measured: {gpu.folder}", reference_tables(cells), (0, 1, 8, 9, 10, 11, 12, 13))
 
 
-def _systems(what: str, items: Iterable[Table | str], words: Sequence[int], *, titles: bool = False) -> Figures:
+def _systems(
+    what: str, items: Iterable[Table | str], words: Sequence[int], *, titles: bool = False, page: Path = REFERENCE
+) -> Figures:
     """Tables, and lines below them, between two marks; columns of ``words`` stand on the left."""
     lines: list[str] = []
     for item in items:
@@ -273,7 +300,7 @@ def _systems(what: str, items: Iterable[Table | str], words: Sequence[int], *, t
             lines += ["", f"{item[0].upper()}{item[1:]}."]
     begin, end = f"<!-- {what} -->\n", "<!-- end -->"
     text = begin + "\n".join([*lines, end])
-    return Figures(REFERENCE, rf"{re.escape(begin)}(?:.|\n)*?{re.escape(end)}", text)
+    return Figures(page, rf"{re.escape(begin)}(?:.|\n)*?{re.escape(end)}", text)
 
 
 def in_all(found: Predicted) -> Iterator[Figures]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import figures
 import picture
 import pytest
+
+from placer import profile
+from placer.calibration.validation import sharing
+from placer.calibration.validation.record import Cell, Report
 
 #: A machine with a GPU whose networks are soon traced, and a CPU with one thread and with two.
 SOME = (figures.GPUS[-1].calibrated, figures.THREADS)
@@ -49,3 +55,15 @@ def test_the_picture_is_what_the_command_draws() -> None:
     committed = (figures.ROOT / "docs" / "picture.svg").read_text(encoding="utf-8")
     assert NUMBER.sub("0", drawn) == NUMBER.sub("0", committed), "run docs/regenerate.py"
     assert numbers(drawn) == pytest.approx(numbers(committed), rel=0.02, abs=1.0), "run docs/regenerate.py"
+
+
+def test_a_shared_record_is_a_row_of_the_accuracy_page(tmp_path: Path) -> None:
+    path, known = tmp_path / "somebody.json", profile.load("intel-xeon-avx512-2-core")
+    cell = Cell("lstm", "recurrent", 32, "infer", "cpu", 2, predicted=1e-3, measured=1e-3, visits=(1e-3, 1.1e-3),
+                repeatability=1.1)  # fmt: skip
+    report = Report("2026-11-29T10:00:00+00:00", known.fingerprint, "", (cell,))
+    sharing.share(report, known, path, io.StringIO())
+    replay = figures.Replay(str(path), "")
+    table = figures.shared_records([replay], figures.predicted([replay]))
+    row = rf"\| `{re.escape(str(path))}` \| Intel.*, 2 threads \| 0.1.0, .* \| its calibration of \d+ s \| 1 \| \d+ /"
+    assert re.search(row, table.written(figures.ACCURACY.read_text(encoding="utf-8")))

@@ -64,7 +64,7 @@ OPTIONS: list[click.Parameter] = [
     ),
 ]
 #: Options of a suite, which the other questions do not take.
-_OF_SUITES = ("suite", "against", "threads", "estimate", "what_if")
+_OF_SUITES = ("suite", "against", "threads", "estimate", "what_if", "share")
 _SUITES: tuple[str, str, tuple[str, ...]] = ("suites", "validate_suites", (*_OF_SUITES, "profile", "output"))
 #: The other questions: the module and the function that answers each, and the options that it takes.
 _QUESTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -84,7 +84,7 @@ def validate(**options: Any) -> int:
     asked = [name for name in _QUESTIONS if options[name]]
     if len(asked) > 1:
         raise click.UsageError(f"{_listed(asked)} are different questions: ask one at a time")
-    of_suites = [name for name in _OF_SUITES if options[name]]
+    of_suites = [name for name in _OF_SUITES if options[name] not in (None, False, ())]
     if asked and of_suites:
         raise click.UsageError(f"{_listed(asked)} runs no suite and replays no record: leave out {_listed(of_suites)}")
     module, function, names = _QUESTIONS[asked[0]] if asked else _SUITES

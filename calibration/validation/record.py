@@ -83,7 +83,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Report:
-    """All cells of a run. ``profile`` says which profile predicted; ``skipped`` maps networks not run to the reason."""
+    """All cells of a run. ``profile`` says which profile predicted; ``skipped`` maps networks not run to the reason.
+
+    A record that was shared (``sharing``) has the ``placer`` version that wrote it, and the machine's ``calibration``.
+    """
 
     created: Text
     fingerprint: Mapping[str, Any]
@@ -91,6 +94,8 @@ class Report:
     cells: tuple[Cell, ...] = ()
     skipped: Mapping[Text, Text] = field(default_factory=dict)
     schema: int = SCHEMA
+    placer: Text = ""
+    calibration: Mapping[str, Any] | None = None
 
     def with_cells(self, new: Iterable[Cell]) -> Report:
         """The same report with cells added, those of the same key replaced."""
@@ -121,7 +126,9 @@ def load(path: Path) -> Report:
     except OSError as error:
         raise CalibrationError(f"cannot read the record {path}: {error.strerror or error}") from error
     except (msgspec.DecodeError, RecursionError) as error:
-        raise CalibrationError(f"{path} is not a validation record: {error}") from error
+        raise CalibrationError(
+            f"{path} is not a validation record: {error}; placer validate --share writes one, or --output"
+        ) from error
 
 
 def apart(visits: Sequence[float]) -> float:

@@ -20,7 +20,7 @@ import torch
 from placer import machine
 from placer.calibration.measuring.timing import Clock
 from placer.calibration.suite import QUICK, Entry
-from placer.calibration.validation import record, recorded
+from placer.calibration.validation import record, recorded, sharing
 from placer.calibration.validation.cells import (
     Effort,
     cells_of,
@@ -56,12 +56,14 @@ def main(
     against: str | Path | None = None,
     profile: Profile | str | None = None,
     threads: Sequence[int] | None = None,
+    share: str | None = None,
 ) -> int:
     """Measure the quick suite (or, with ``against``, replay a record) and print the tables.
 
     ``against`` is a record's file, or the folder that has it as ``measurements.json``. ``threads`` are the numbers of
-    CPU threads to run with (None: as the process has now) or, when replaying, those of the cells to keep. Returns the
-    exit code (``shown``). Raises the errors of ``placer.errors``, for a suite that only a checkout has too.
+    CPU threads to run with (None: as the process has now) or, when replaying, those of the cells to keep. ``share``
+    names the file of a record to share ("": the usual name). Returns the exit code (``shown``). Raises the errors of
+    ``placer.errors``, for a suite that only a checkout has too.
     """
     if suite not in (None, "quick"):
         raise PlacerError(
@@ -70,21 +72,40 @@ def main(
         )
     networks = {entry.name: entry for entry in QUICK}
     if against is None:
-        return shown(measure(QUICK, loaded(profile), threads, output, QUICK_SECONDS_PER_CELL))
+        chosen = loaded(profile)
+        target = share_target(share, None, chosen)
+        report = measure(QUICK, chosen, threads, output, QUICK_SECONDS_PER_CELL)
+        return shown(report, chosen, target)
     path = recorded.measurements_of(Path(against))
     past = selected(record.load(path), networks if suite else None, threads)
-    report = replay(past, profile_for(past, path, profile), networks, progress=say)
+    chosen = profile_for(past, path, profile)
+    target = share_target(share, past, chosen)
+    report = replay(past, chosen, networks, progress=say)
     if output is not None:
         record.save(report, Path(output))
-    return shown(report)
+    return shown(report, chosen, target)
 
 
-def shown(report: Report, first: Sequence[Table | str] = ()) -> int:
-    """Print the report, after the tables of ``first``; the exit code.
+def share_target(name: str | None, past: Report | None, profile: Profile) -> Path | None:
+    """The file to share a record in: of an earlier one, or of a run on this machine. None where nobody asked.
+
+    Raises PlacerError, as ``sharing.target_of``.
+    """
+    if name is None:
+        return None
+    if past is None:
+        return sharing.target_of(name, machine.fingerprint(), now(), profile)
+    return sharing.target_of(name, past.fingerprint, past.created, profile)
+
+
+def shown(report: Report, profile: Profile, share: Path | None = None, first: Sequence[Table | str] = ()) -> int:
+    """Print the report, which ``profile`` predicted, after the tables of ``first``, and ``share`` it; the exit code.
 
     That is 0, or 1 if not one cell has both a prediction and a measurement.
     """
     render(report, sys.stdout, first)
+    if share is not None:
+        sharing.share(report, profile, share, sys.stdout)
     return 0 if any(cell.predicted is not None and cell.measured is not None for cell in report.cells) else 1
 
 
@@ -151,12 +172,16 @@ def profile_for(past: Report, path: Path, source: Profile | str | Path | None) -
 
 
 def profile_of_record(report: Report, path: Path) -> Profile:
-    """The profile to predict a record with where none is named: the one it names, if it lies beside it in a file.
+    """The profile to predict a record with where none is named: the calibration that a shared record holds.
 
-    Else what is fitted to the journal beside it; else the shipped one it names; else this machine's. Where there is
-    none, the shipped one of the class of CPU nearest to the record's. Raises ProfileError where a profile cannot be
-    read, CalibrationError where a journal cannot be fitted.
+    Else the profile it names, if it lies beside it in a file; else what is fitted to the journal beside it; else the
+    shipped one it names; else this machine's. Where there is none, the shipped one of the class of CPU nearest to the
+    record's. Raises ProfileError where a profile cannot be read, CalibrationError where a journal cannot be fitted or
+    the shared calibration is damaged.
     """
+    shared = sharing.calibration_of(report, path)
+    if shared is not None:
+        return shared
     name = report.profile.rpartition(" of ")[0]
     beside = recorded.kept_profile(path.parent, name)
     if beside is not None and profile_title(beside) == report.profile:
@@ -183,6 +208,11 @@ def selected(report: Report, names: Container[str] | None, threads: Sequence[int
     return replace(report, cells=tuple(cell for cell in cells if threads is None or cell.threads in threads))
 
 
+def now() -> str:
+    """This moment in UTC, to the second, by ISO 8601."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
 def silent(line: str) -> None:
     """Say nothing of what is being done."""
 
@@ -199,7 +229,7 @@ def replay(report: Report, profile: Profile, networks: Mapping[str, Entry], *, p
             fresh += [unpredicted(cell, f"not installed: {', '.join(missing)}") for cell in cells]
         else:
             fresh += priced_cells(cells, traced_network(entry, cells), profile)
-    return replace(report, cells=tuple(fresh), profile=profile_title(profile))
+    return replace(report, cells=tuple(fresh), profile=profile_title(profile), calibration=None)
 
 
 def validate(
@@ -292,8 +322,7 @@ def _resumed(output: Path | None, profile: Profile, networks: Sequence[Entry]) -
     Raises CalibrationError if that was measured on another machine, or cannot be read.
     """
     here = machine.fingerprint()
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    fresh = Report(created=now, fingerprint=here, profile=profile_title(profile))
+    fresh = Report(created=now(), fingerprint=here, profile=profile_title(profile))
     if output is None or not output.exists():
         return fresh
     earlier = record.load(output)
@@ -304,6 +333,6 @@ def _resumed(output: Path | None, profile: Profile, networks: Sequence[Entry]) -
             f"{output} was measured on another machine or set-up ({'; '.join(changed)}); give another --output"
         )
     # A network may have been skipped for a package that is installed by now.
-    earlier = replace(earlier, skipped={})
+    earlier = replace(earlier, skipped={}, calibration=None)
     same = earlier.profile == fresh.profile
     return earlier if same else replay(earlier, profile, {entry.name: entry for entry in networks})

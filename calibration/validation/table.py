@@ -11,7 +11,7 @@ from placer.printable import printable_text
 from placer.sections import Section, render
 
 #: Columns of words, beside the first.
-_TEXT_COLUMNS = ("why", "where", "variant", "reported")
+_TEXT_COLUMNS = ("why", "where", "variant", "reported", "content")
 #: Characters of a line in a pipe: no line is ever wrapped there.
 _NO_LIMIT = 10_000
 

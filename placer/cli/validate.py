@@ -27,6 +27,14 @@ MOST_THREADS = 4096
 @click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write the record to FILE.")
 @click.option("--against", metavar="RECORD", help="Compare with a record of earlier measurements; nothing is run.")
 @click.option(
+    "--share",
+    is_flag=False,
+    flag_value="",
+    metavar="[FILE]",
+    help="Write a small record to send to placer's developers, and show what is in it; nothing is sent.  "
+    "[without FILE: named by machine and day]",
+)
+@click.option(
     "--profile",
     metavar="FILE|NAME",
     help="Predict from another profile than this machine's; with --against, also from a GPU of the catalog, "
@@ -38,6 +46,7 @@ def command(
     output: str | None,
     against: str | None,
     profile: str | None,
+    share: str | None,
     **research: Any,
 ) -> None:
     """Show predicted beside measured step times.
@@ -50,7 +59,9 @@ def command(
     if output is not None and against is not None:  # a run of a suite continues its record
         check_free(Path(output))
     validate = calibration.validate_suite if lab is None else lab.validate
-    code = validate(suite=suite, output=output, against=against, profile=chosen, threads=counts, **research)
+    code = validate(
+        suite=suite, output=output, against=against, profile=chosen, threads=counts, share=share, **research
+    )
     raise click.exceptions.Exit(code)
 
 

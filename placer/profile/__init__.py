@@ -30,6 +30,7 @@ from placer.profile.profile import (
     stale_fields,
     uncalibrated,
 )
+from placer.profile.schema import decode, encode
 from placer.profile.store import (
     SUFFIXES,
     check_name,
@@ -53,8 +54,8 @@ __all__ = [
     "Cores", "CpuKind", "CpuSheet", "DataSheet", "Device", "FamilyFit", "OLDEST_SCHEMA", "PUBLISHED_MPS", "Profile",
     "SAME_CLASS_WITHIN", "SCHEMA", "SUFFIXES", "THREAD_SECONDS", "USUAL_KIND", "catalog_name",
     "changed_fields", "check_fresh", "check_name", "check_source", "check_target", "cpu_kinds", "cpus", "data_home",
-    "default_path", "default_threads", "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported",
-    "kind_of", "knowledge", "load", "load_cached", "locate", "memory_of", "named_cores", "named_path", "on_cores",
-    "open_regular", "profiles_folder", "read_regular", "replace_file", "reported_gpu", "save", "shipped",
-    "shipped_folder", "stale_fields", "uncalibrated", "working_file",
+    "decode", "default_path", "default_threads", "dissimilarity", "encode", "find_cpu", "find_gpu", "find_instance",
+    "gpus", "imported", "kind_of", "knowledge", "load", "load_cached", "locate", "memory_of", "named_cores",
+    "named_path", "on_cores", "open_regular", "profiles_folder", "read_regular", "replace_file", "reported_gpu",
+    "save", "shipped", "shipped_folder", "stale_fields", "uncalibrated", "working_file",
 ]  # fmt: skip

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from placer import profile
+from placer.calibration.lab.published import shared
 from placer.calibration.lab.published.table import DATA
 from placer.calibration.lab.published.training import Net, Scale, huber, written_numbers
 from placer.pricing import FAMILIES, Work, cpu_from_sheet, op_label, work_of_features
@@ -95,7 +96,7 @@ class ClassOp:
 class Ops:
     """Ops of a family, and log(seconds) of each by machine (``NAME@threads``); nan where the machine does not know it.
 
-    ``weights``: how much each counts.
+    ``weights``: how much each counts; those of ``shared`` machines, which users calibrated, count less.
     """
 
     family: str
@@ -103,6 +104,7 @@ class Ops:
     weights: NDArray[np.float32]
     log_seconds: Mapping[str, NDArray[np.float32]]
     published: list[ClassOp]
+    shared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,12 @@ class Trained:
     error: float
 
 
-def read_ops(leave_out: str = "") -> list[Ops]:
-    """The rows by family; without machines whose names begin with ``leave_out``."""
+def read_ops(leave_out: str = "", users: Mapping[str, tuple[Device, float]] | None = None) -> list[Ops]:
+    """The rows by family; without machines whose names begin with ``leave_out``.
+
+    ``users``: what calibrations in shared records say of the same ops (``shared.cpu_fits``).
+    """
+    users = users or {}
     rows: dict[str, list[dict[str, str]]] = defaultdict(list)
     of_classes: dict[str, list[ClassOp]] = defaultdict(list)
     with (DATA / "cpu_class_ops.csv").open(encoding="utf-8", newline="") as file:
@@ -137,10 +143,12 @@ def read_ops(leave_out: str = "") -> list[Ops]:
         for name in machines:
             seconds = [float(row[name] or "nan") * 1e-6 for row in members]
             prices[name] = np.log(seconds).astype(np.float32)
+        for name, (fit, slower) in users.items():
+            prices[name] = shared.log_seconds(works, fit, slower)
         weights = np.array([WEIGHTS[row["origin"]] for row in members], dtype=np.float32)
         known = {op_label(work) for work in works}
         published = [op for op in of_classes[family] if op_label(op.work) in known]
-        found.append(Ops(family, works, weights, prices, published))
+        found.append(Ops(family, works, weights, prices, published, tuple(users)))
     return found
 
 
@@ -175,7 +183,7 @@ def train(ops: Ops, fits: Mapping[str, Device], epochs: int = EPOCHS) -> Trained
         device.append(np.full(len(known), i))
         of_op.append(label[known])
         y.append((ops.log_seconds[name] - np.log(physics))[known].astype(np.float32))
-        weight.append(ops.weights[known])
+        weight.append(ops.weights[known] * np.float32(shared.WEIGHT if name in ops.shared else 1.0))
         taught.append(~held[known])
     for op in ops.published:
         inputs, off = op.inputs()
@@ -290,9 +298,8 @@ def machines() -> dict[str, Device]:
     return {f"{name}@{fit.threads}": fit for name in profile.shipped() for fit in profile.load(name).fits}
 
 
-def trained_on(ops: Sequence[Ops], epochs: int = EPOCHS) -> dict[str, Trained]:
+def trained_on(ops: Sequence[Ops], fits: Mapping[str, Device], epochs: int = EPOCHS) -> dict[str, Trained]:
     """The networks of all families, each in a process of its own."""
-    fits = machines()
     found = Parallel(n_jobs=-1)(delayed(train)(each, fits, epochs) for each in ops)
     return dict(zip((each.family for each in ops), found, strict=True))
 
@@ -320,26 +327,36 @@ def write(content: Mapping[str, Any]) -> None:
 
 
 def main() -> int:
-    """Fit all networks, and write them and the shipped profiles; the exit code."""
-    ops, fits = read_ops(), machines()
+    """Fit all networks, and write them, the shipped profiles and the fits of shared records; the exit code."""
+    records = shared.calibrations(shared.files())
+    users = shared.cpu_fits(records)
+    ops, fits = read_ops(users=users), {**machines(), **{name: fit for name, (fit, _) in users.items()}}
     starts = {each.family: starts_of(each, fits) for each in ops}
     write({"edition": 0, "starts": starts, "networks": {}, "classes": {}})  # physics ask for the starts
-    trained = trained_on(ops)
+    trained = trained_on(ops, fits)
     found = {**document(trained, ops), "starts": starts}
     write(found)
-    for name in {machine.partition("@")[0] for machine in ops[0].log_seconds}:
+    for name in profile.shipped():
         known = profile.load(name)
-        adapted = []
-        for fit in known.fits:
-            families = families_of(trained, ops, f"{name}@{fit.threads}")
-            for family, before in fit.families.items():  # how many samples the machine's sessions took stays as it is
-                families[family] = replace(families[family], measured=before.measured)
-            adapted.append(replace(fit, families=families, edition=found["edition"]))
+        adapted = [refitted(fit, name, trained, ops, found["edition"]) for fit in known.fits]
         profile.save(replace(known, fits=tuple(adapted)), profile.shipped_folder() / f"{name}.json")
+    for path, (_, known) in records.items():
+        of_cpu = [fit for fit in known.fits if fit.device == "cpu" and fit.families]
+        shared.write_fits(
+            path, {fit.threads: refitted(fit, path.stem, trained, ops, found["edition"]) for fit in of_cpu}
+        )
     for family, each in trained.items():
         print(f"{family}: held-out error of log(seconds) {each.error:.3f}")
     print(f"{CPU_FILE}: {CPU_FILE.stat().st_size / 1e6:.2f} MB")
     return 0
+
+
+def refitted(fit: Device, name: str, trained: Mapping[str, Trained], ops: Sequence[Ops], edition: int) -> Device:
+    """The fit of a machine that the networks were fitted to, with its numbers in them."""
+    families = families_of(trained, ops, f"{name}@{fit.threads}")
+    for family, before in fit.families.items():  # how many samples the machine's sessions took stays as it is
+        families[family] = replace(families[family], measured=before.measured)
+    return replace(fit, families=families, edition=edition)
 
 
 if __name__ == "__main__":

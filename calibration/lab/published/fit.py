@@ -7,14 +7,25 @@ import math
 import sys
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from placer.calibration.lab.published.samples import Sample, Table, op_samples, problem_samples, step_samples
-from placer.calibration.lab.published.table import read_ops, read_problems, read_steps
+from placer.calibration.lab.published import shared
+from placer.calibration.lab.published.samples import (
+    Sample,
+    Table,
+    count,
+    op_samples,
+    problem_samples,
+    rows_counted,
+    step_sample,
+    step_samples,
+)
+from placer.calibration.lab.published.table import Use, read_ops, read_problems, read_steps
 from placer.calibration.lab.published.training import EPOCHS, Trainer, written_numbers
 from placer.pricing.gpu import FILE, Row, row_name, row_size
 
@@ -45,9 +56,24 @@ def main(cache: Path = CACHE, epochs: int = EPOCHS, file: Path = FILE) -> None:
 
 
 def read_samples(cache: Path) -> list[Sample]:
-    """All published operators and steps. Raises ImportError where a package that builds networks is missing."""
+    """All published operators and steps, and steps of shared records.
+
+    Raises ImportError where a package that builds networks is missing.
+    """
     steps = (step for step in read_steps() if step.use != "compiled")
-    return [*op_samples(read_ops()), *problem_samples(read_problems()), *step_samples(steps, cache)]
+    published = [*op_samples(read_ops()), *problem_samples(read_problems()), *step_samples(steps, cache)]
+    held_out = {sample.gpu for sample in published if sample.use == "held-out GPU"}
+    return [*published, *shared_samples(shared.files(), held_out)]
+
+
+def shared_samples(paths: Sequence[Path], held_out: Container[str] = ()) -> list[Sample]:
+    """Samples of steps in shared records. GPUs that are ``held_out`` stay so."""
+    found = []
+    for step, trace in shared.gpu_steps(paths):
+        use: Use = "held-out GPU" if step.gpu in held_out else "fit"
+        counted = count(trace.on("cuda"))
+        found.append(step_sample(replace(step, use=use), counted, rows_counted(counted)))
+    return found
 
 
 def fit_to(samples: Sequence[Sample]) -> list[int]:

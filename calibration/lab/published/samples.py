@@ -163,11 +163,12 @@ def step_samples(steps: Iterable[PublishedStep], cache: Path) -> list[Sample]:
         traced = counted(step, cache)
         if key not in rows:
             rows[key] = rows_counted(traced)
-        found.append(_step_sample(step, traced, rows[key]))
+        found.append(step_sample(step, traced, rows[key]))
     return found
 
 
-def _step_sample(step: PublishedStep, traced: CountedStep, rows: Sequence[tuple[Row, int]]) -> Sample:
+def step_sample(step: PublishedStep, traced: CountedStep, rows: Sequence[tuple[Row, int]]) -> Sample:
+    """The sample of a step by its calls and their rows, each with how often it occurs."""
     sheet = find_gpu(step.gpu)
     slow, fast, begin = _COPY
     copy = traced.batch_bytes / (slow if sheet.pcie_gen < 4 else fast) + begin if step.data == "host" else 0.0

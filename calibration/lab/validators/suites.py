@@ -25,6 +25,7 @@ from placer.calibration.validation.run import (
     replay,
     say,
     selected,
+    share_target,
     shown,
 )
 from placer.errors import CalibrationError
@@ -42,6 +43,7 @@ def validate_suites(
     what_if: Sequence[str] = (),
     profile: Profile | str | Path | None = None,
     output: Path | None = None,
+    share: str | None = None,
 ) -> int:
     """Measure a suite (or, with ``against``, replay a record) and print the tables; returns the exit code.
 
@@ -55,6 +57,7 @@ def validate_suites(
     networks = entries(suite or "quick")
     if against is None:
         chosen = estimate_for(profile) if estimate else loaded(profile)
+        target = share_target(share, None, chosen)
         seconds = QUICK_SECONDS_PER_CELL if suite in (None, "quick") else SECONDS_PER_CELL
         earlier = record.load(output).cells if output is not None and output.exists() else ()
         report = measure(networks, chosen, threads, output, seconds, list(entries_of(earlier).values()))
@@ -65,12 +68,13 @@ def validate_suites(
             chosen = estimate_for(profile_of_record(past, path) if profile is None else profile)
         else:
             chosen = profile_for(past, path, profile)
+        target = share_target(share, past, chosen)
         report = replay(past, chosen, entries_of(past.cells), progress=say)
         if output is not None:
             record.save(report, output)
     systems = [] if what_if and all(cell.device == "cpu" for cell in report.cells) else reference_tables(report.cells)
     elsewhere = what_if_tables(report, chosen, gpus, say) if what_if else ()
-    return shown(report, [*systems, *elsewhere])
+    return shown(report, chosen, target, [*systems, *elsewhere])
 
 
 def entries_of(cells: Sequence[Cell]) -> dict[str, Entry]:
