@@ -262,10 +262,9 @@ def shared_records(replays: Iterable[Replay], found: Predicted) -> Figures:
     for replay in replays:
         report, profile = replay.report(), replay.profile()
         accelerators = {facts["device"]: facts["name"] for facts in report.fingerprint["accelerators"]}
-        own = profile.name == Path(replay.path).name
-        by = f"its calibration of {profile.seconds:.0f} s" if own else "an estimate"
         for (device, threads), cells in group_by(found[replay], attrgetter("device", "threads")).items():
-            reached = score(cells)
+            reached, estimated = score(cells), profile.fit(device, threads).estimated
+            by = "an estimate" if estimated else f"its calibration of {profile.seconds:.0f} s"
             name = accelerators.get(device, f"{report.fingerprint['cpu']}, {thread_count(threads)}")
             what = f"`{replay.path}`", name, f"{report.placer}, {report.fingerprint['torch']}", by, str(reached.rows)
             repeats = _errors(repeatability_score(cells))

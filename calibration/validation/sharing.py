@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,10 +19,10 @@ import placer
 from placer.calibration.validation.compare import repeatability_score
 from placer.calibration.validation.record import SCHEMA, Cell, Report
 from placer.calibration.validation.table import Table, show
-from placer.errors import CalibrationError, ProfileDamaged, ProfileError, ProfileTooOld, UnknownGPU
+from placer.errors import CalibrationError, ProfileDamaged, ProfileTooOld
 from placer.files import check_free, write_new
-from placer.pricing import CpuSpeeds, cpu_from_speeds, gpu_profile, is_current, nearest_profile
-from placer.profile import Device, Profile, decode, encode, kind_of, reported_gpu, stale_fields, uncalibrated
+from placer.pricing import CpuSpeeds, cpu_from_speeds, is_current, nearest_profile
+from placer.profile import Device, Profile, decode, encode, kind_of, stale_fields
 
 #: What is told of a machine, and of each of its accelerators.
 MACHINE = (
@@ -179,60 +179,49 @@ def remarks(report: Report) -> Iterator[str]:
 def calibration_of(report: Report, path: Path) -> Profile | None:
     """The calibration that the record at ``path`` holds; None where it has none.
 
-    Where that belongs to networks of another version, the estimate that its rates give; where its format is not read
-    any more, the nearest profile that comes with placer. Raises CalibrationError where it is damaged, ProfileTooNew.
+    What belongs to networks of another version is estimated (``renewed``); where the format is not read any more, the
+    nearest profile that comes with placer stands for all. Raises CalibrationError where it is damaged, ProfileTooNew.
     """
     if report.calibration is None:
         return None
     try:
         profile = decode(msgspec.json.encode(report.calibration), str(path))
     except ProfileTooOld:
-        return nearest_profile(report.fingerprint)
+        nearest = nearest_profile(report.fingerprint)
+        return replace(nearest, fits=tuple(replace(fit, estimated=True) for fit in nearest.fits))
     except ProfileDamaged as error:
         raise CalibrationError(
             f"the calibration within {path} is damaged: {error}; on its machine, write the record anew with: "
             "placer validate --share"
         ) from error
-    profile = replace(profile, name=path.name)
-    return profile if all(map(is_current, profile.fits)) else estimate_of(profile)
+    return renewed(replace(profile, name=path.name))
 
 
-def estimate_of(calibration: Profile) -> Profile:
-    """What is known of the machine of a calibration whose fitted numbers say nothing to these networks.
+def renewed(calibration: Profile) -> Profile:
+    """A calibration by the networks as they are: what was fitted to others is left out of it.
 
-    Its CPU is the nearest one that comes with placer, at the rates that the calibration measured; its accelerators are
-    those of the catalog. Raises ProfileError.
+    The CPU is then the nearest one that comes with placer, at the rates that were measured; an accelerator has what is
+    published of it, and its host's own costs. Raises ProfileError.
     """
-    facts = calibration.fingerprint
-    nearest, kind = nearest_profile(facts), kind_of(facts)
-    fits = [
-        cpu_from_speeds(nearest, kind, _speeds(fit, calibration), fit.threads)
-        for fit in calibration.fits
-        if fit.device == "cpu"
-    ]
-    cpu = replace(nearest, fits=tuple(fits))
-    for accelerator in facts["accelerators"]:
-        try:
-            fit = gpu_profile(reported_gpu(accelerator).name, cpu if fits else None).fits[0]
-        except UnknownGPU:
-            continue
-        fits.append(replace(fit, device=str(accelerator["device"]), estimated=True))
-    if not fits:
-        raise ProfileError(f"{calibration.name}: nothing is known of its devices; give --profile FILE|NAME")
-    return uncalibrated(fits, facts, f"estimate for {calibration.name}")
+    on_cpu = [fit for fit in calibration.fits if fit.device == "cpu"]
+    others = [fit for fit in calibration.fits if fit.device != "cpu"]
+    if not all(map(is_current, on_cpu)):
+        nearest, kind = nearest_profile(calibration.fingerprint), kind_of(calibration.fingerprint)
+        on_cpu = [cpu_from_speeds(nearest, kind, _speeds(fit, on_cpu), fit.threads) for fit in on_cpu]
+    for number, fit in enumerate(others):
+        if not is_current(fit):
+            others[number] = replace(fit, families={}, estimated=True)
+    return replace(calibration, fits=(*on_cpu, *others))
 
 
-def _speeds(fit: Device, calibration: Profile) -> CpuSpeeds:
+def _speeds(fit: Device, on_cpu: Sequence[Device]) -> CpuSpeeds:
     """What a calibration measured of a CPU; where one thread was not, a core is its share of all."""
-    core, share = fit, fit.threads
-    for other in calibration.fits:
-        if (other.device, other.threads) == ("cpu", 1):
-            core, share = other, 1
+    core = next((other for other in on_cpu if other.threads == 1), fit)
     return CpuSpeeds(
         dispatch_seconds=fit.rates["dispatch_seconds"],
         flops_per_second=fit.rates["flops/float32"],
         bytes_per_second=fit.rates["bytes_per_second"],
-        core_flops_per_second=core.rates["flops/float32"] / share,
-        core_bytes_per_second=core.rates["bytes_per_second"] / share,
+        core_flops_per_second=core.rates["flops/float32"] / core.threads,
+        core_bytes_per_second=core.rates["bytes_per_second"] / core.threads,
         region_seconds=fit.cores.region_seconds if fit.cores else 0.0,
     )

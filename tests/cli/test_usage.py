@@ -42,6 +42,7 @@ FLEET = "fleet nets_for_cli.py:net --batch 4,84 --profile amd-epyc-2-core"
         ("validate --threads 1,,2", "--threads takes numbers of at least 1"),
         ("validate --threads 99999", "--threads takes numbers of at least 1"),
         ("validate --published --suite quick", "leave out --suite"),
+        ("validate --published --share", "leave out --share"),
         ("validate --steps 10", "say --published"),
         ("validate --profile ..", "not a profile name"),
         ("validate --what-if T4", "give --suite reference"),

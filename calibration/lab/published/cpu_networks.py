@@ -310,6 +310,8 @@ def starts_of(ops: Ops, fits: Mapping[str, Device]) -> dict[str, float]:
     names = np.array([op_label(work) for work in ops.works])
     inside = np.array([work.shape.ops_inside for work in ops.works])
     for machine, logs in ops.log_seconds.items():
+        if machine in ops.shared:
+            continue
         times = np.exp(logs) / (inside * fits[machine].rates["dispatch_seconds"])
         for name in set(names):
             found[name].append(times[(names == name) & np.isfinite(logs)])
@@ -338,24 +340,28 @@ def main() -> int:
     write(found)
     for name in profile.shipped():
         known = profile.load(name)
-        adapted = [refitted(fit, name, trained, ops, found["edition"]) for fit in known.fits]
+        adapted = [refitted(fit, f"{name}@{fit.threads}", trained, ops, found["edition"]) for fit in known.fits]
         profile.save(replace(known, fits=tuple(adapted)), profile.shipped_folder() / f"{name}.json")
-    for path, (_, known) in records.items():
-        of_cpu = [fit for fit in known.fits if fit.device == "cpu" and fit.families]
-        shared.write_fits(
-            path, {fit.threads: refitted(fit, path.stem, trained, ops, found["edition"]) for fit in of_cpu}
-        )
+    calibrated = {}
+    for name, (fit, slower) in users.items():
+        calibrated[name] = refitted(fit, name, trained, ops, found["edition"], slower)
+    for path in records:
+        shared.write_fits(path, calibrated)
     for family, each in trained.items():
         print(f"{family}: held-out error of log(seconds) {each.error:.3f}")
     print(f"{CPU_FILE}: {CPU_FILE.stat().st_size / 1e6:.2f} MB")
     return 0
 
 
-def refitted(fit: Device, name: str, trained: Mapping[str, Trained], ops: Sequence[Ops], edition: int) -> Device:
-    """The fit of a machine that the networks were fitted to, with its numbers in them."""
-    families = families_of(trained, ops, f"{name}@{fit.threads}")
+def refitted(
+    fit: Device, name: str, trained: Mapping[str, Trained], ops: Sequence[Ops], edition: int, slower: float = 1.0
+) -> Device:
+    """The fit of a machine that the networks were fitted to as ``slower`` than it is, with its numbers in them."""
+    families = families_of(trained, ops, name)
     for family, before in fit.families.items():  # how many samples the machine's sessions took stays as it is
         families[family] = replace(families[family], measured=before.measured)
+    if slower != 1.0:  # what its steps told: its calibration predicts them, and must not know them
+        families = {family: each.times(1.0 / slower) for family, each in families.items()}
     return replace(fit, families=families, edition=edition)
 
 

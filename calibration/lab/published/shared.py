@@ -34,6 +34,10 @@ from placer.tracing import Trace, trace
 RECORDS = Path(__file__).parents[2] / "records"
 #: How much an op counts by what a minute's calibration says of it, beside what machines measured at length say.
 WEIGHT = 0.25
+#: Ratio of the last visit to the first up to which a step tells something: beyond, the machine was busy.
+STEADY = 1.3
+#: Pace from which on steps and calibration are not of one machine in one state.
+MOST_PACE = 2.0
 
 
 def files(folder: Path = RECORDS) -> list[Path]:
@@ -44,8 +48,8 @@ def files(folder: Path = RECORDS) -> list[Path]:
 def gpu_steps(paths: Sequence[Path]) -> Iterator[tuple[PublishedStep, Trace]]:
     """The steps on GPUs of the catalog that were shared, as published ones, each with its trace.
 
-    Networks that no fit may see, or that cannot be built here, are left out. Raises CalibrationError for a damaged
-    file.
+    Steps that do not repeat, networks that no fit may see and those that cannot be built here are left out. Raises
+    CalibrationError for a damaged file.
     """
     networks = {entry.name: entry for entry in (*entries("full"), *accelerator_entries()) if not entry.missing()}
     traces: dict[tuple[str, int, str], Trace] = {}
@@ -54,7 +58,7 @@ def gpu_steps(paths: Sequence[Path]) -> Iterator[tuple[PublishedStep, Trace]]:
         gpus = {str(facts["device"]): facts for facts in report.fingerprint["accelerators"]}
         for cell in report.cells:
             facts, entry = gpus.get(cell.device), networks.get(cell.network)
-            if not cell.device.startswith("cuda") or facts is None or entry is None or cell.measured is None:
+            if not cell.device.startswith("cuda") or facts is None or entry is None or not repeats(cell):
                 continue
             try:
                 gpu = reported_gpu(facts).name
@@ -88,7 +92,7 @@ def _published(cell: Cell, entry: Entry, gpu: str, report: Report, name: str) ->
         optimizer=cell.optimizer,
         loss="",
         gradients="",
-        data=entry.data or "host",
+        data="device" if entry.data == "device" else "host",
         torch=str(report.fingerprint.get("torch", "")),
         seconds=cell.measured,
         compiled_seconds=None,
@@ -97,9 +101,7 @@ def _published(cell: Cell, entry: Entry, gpu: str, report: Report, name: str) ->
 
 
 def calibrations(paths: Sequence[Path]) -> dict[Path, tuple[Report, Profile]]:
-    """The shared records whose calibration belongs to the networks as they are; of others no op can be priced.
-
-    Of those another profile stands in for the calibration, under another name.
+    """The shared records with their calibrations; what is of other networks in these is estimated, and tells no op.
 
     Raises CalibrationError for a damaged file.
     """
@@ -107,7 +109,7 @@ def calibrations(paths: Sequence[Path]) -> dict[Path, tuple[Report, Profile]]:
     for path in paths:
         report = record.load(path)
         profile = sharing.calibration_of(report, path)
-        if profile is not None and profile.name == path.name:
+        if profile is not None:
             found[path] = report, profile
     return found
 
@@ -117,19 +119,29 @@ def cpu_fits(shared: Mapping[Path, tuple[Report, Profile]]) -> dict[str, tuple[D
     found = {}
     for path, (report, profile) in shared.items():
         for fit in profile.fits:
-            if fit.device == "cpu" and fit.families:
+            if fit.device == "cpu" and fit.families and not fit.estimated:
                 found[f"{path.stem}@{fit.threads}"] = fit, pace(report, fit.threads)
     return found
 
 
 def pace(report: Report, threads: int) -> float:
-    """Measured over predicted steps of a CPU, in the median: how much slower than its calibration it was. 1: unknown.
+    """Measured over predicted steps of a CPU, in the median: how much slower than its calibration it was.
 
-    Predictions are those of the day, by that calibration.
+    Predictions are those of the day, by that calibration. 1 where fewer than half of the steps repeat, or where they
+    contradict the calibration: something else ran, too.
     """
-    cells = [cell for cell in report.cells if (cell.device, cell.threads) == ("cpu", threads)]
-    ratios = [cell.measured / cell.predicted for cell in cells if cell.measured and cell.predicted]
-    return statistics.median(ratios) if ratios else 1.0
+    cells = [cell for cell in report.cells if (cell.device, cell.threads) == ("cpu", threads) and cell.measured]
+    steady = [cell for cell in cells if repeats(cell)]
+    ratios = [cell.measured / cell.predicted for cell in steady if cell.measured and cell.predicted]
+    if not ratios or len(steady) < len(cells) / 2:
+        return 1.0
+    found = statistics.median(ratios)
+    return found if 1.0 / MOST_PACE <= found <= MOST_PACE else 1.0
+
+
+def repeats(cell: Cell) -> bool:
+    """Whether a step was measured, and took about as long on the last visit as on the first."""
+    return cell.measured is not None and cell.repeatability is not None and cell.repeatability <= STEADY
 
 
 def log_seconds(works: Sequence[Work], fit: Device, slower: float) -> NDArray[np.float32]:
@@ -149,10 +161,11 @@ def log_seconds(works: Sequence[Work], fit: Device, slower: float) -> NDArray[np
     return found
 
 
-def write_fits(path: Path, fits: Mapping[int, Device]) -> None:
-    """Put the fits of its CPU by number of threads into a shared record, which stays as it is otherwise."""
+def write_fits(path: Path, fits: Mapping[str, Device]) -> None:
+    """Put fits of its CPU, by name and threads, into a shared record, which stays as it is otherwise."""
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     profile = decode(json.dumps(document["calibration"]).encode(), str(path))
-    changed = [fits.get(fit.threads, fit) if fit.device == "cpu" else fit for fit in profile.fits]
-    document["calibration"] = json.loads(encode(replace(profile, fits=tuple(changed))))
+    on_cpu = [fits.get(f"{path.stem}@{fit.threads}", fit) for fit in profile.fits if fit.device == "cpu"]
+    others = [fit for fit in profile.fits if fit.device != "cpu"]
+    document["calibration"] = json.loads(encode(replace(profile, fits=(*on_cpu, *others))))
     replace_file(path, sharing.written(document))

@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_up_cells import tiny
 
 from placer import machine, profile
-from placer.calibration.suite import QUICK
+from placer.calibration.measuring.step import Measurement
+from placer.calibration.suite import QUICK, Entry
 from placer.calibration.validation import record, run, sharing
+from placer.calibration.validation.cells import with_measurement
 from placer.calibration.validation.record import Cell, Report
 from placer.calibration.validation.run import main, profile_of_record
 from placer.errors import CalibrationError, PlacerError, ProfileTooNew
-from placer.profile import Profile
+from placer.profile import Device, FamilyFit, Profile
 
 #: What nobody shares: a user, a host and a folder.
 SECRETS = ("alice", "alices-laptop", "/home")
@@ -136,11 +139,14 @@ def test_a_calibration_of_other_networks_gives_an_estimate(
     report: Report, calibration: Profile, tmp_path: Path
 ) -> None:
     path = tmp_path / "shared.json"
-    old = replace(calibration, fits=tuple(replace(fit, edition=1) for fit in calibration.fits))
+    rates = {"flops/float32": 1e13, "bytes_per_second": 1e11, "launch_seconds": 1e-5}
+    gpu = Device("cuda", 2, rates, {"matmul": FamilyFit((), {"": 0.1}, 0.2, 9)}, {}, {"base": 0.1}, gpu="Tesla T4")
+    old = replace(calibration, fits=tuple(replace(fit, edition=1) for fit in (*calibration.fits, gpu)))
     share(report, old, path)
     found = profile_of_record(record.load(path), path)
     assert found.estimated
-    assert {(fit.device, fit.threads) for fit in found.fits} == {("cpu", 1), ("cpu", 2), ("cuda", 1)}
+    assert {(fit.device, fit.threads) for fit in found.fits} == {("cpu", 1), ("cpu", 2), ("cuda", 2)}
+    assert (found.fit("cuda").rates, found.fit("cuda").families) == (rates, {})
     entry = next(entry for entry in QUICK if entry.name == "lstm")
     estimate, known = (run.replay(report, by, {"lstm": entry}).cells[0] for by in (found, calibration))
     assert estimate.predicted == pytest.approx(known.predicted, rel=0.2)
@@ -178,3 +184,22 @@ def test_what_cannot_be_shared_or_read_is_refused(report: Report, calibration: P
         profile_of_record(record.load(path), path)
     changed(path, schema=1)
     assert profile_of_record(record.load(path), path).name.endswith("intel-xeon-avx512-2-core.json")
+
+
+def timed(entry: Entry, due: list[Cell], *_: object) -> list[Cell]:
+    """One more visit of each cell, of a millisecond."""
+    return [with_measurement(cell, Measurement(1e-3, 1e-3, 1e-3, 9, 1.0)) for cell in due]
+
+
+def test_a_run_is_shared_under_the_usual_name(
+    handmade_profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "QUICK", (tiny(),))
+    monkeypatch.setattr(run, "measured_cells", timed)  # how long that takes depends on what else runs
+    assert main(profile=handmade_profile, share="") == 0
+    (path,) = tmp_path.iterdir()
+    assert path.name.endswith(f"-{machine.usable_cores()}-core-{path.stem[-10:]}.json")
+    assert f"Shared record: {path.name}" in capsys.readouterr().out
+    check_format(path)
+    assert {len(cell.visits) for cell in record.load(path).cells} == {run.VISITS}
