@@ -151,6 +151,19 @@ class ScriptRow:
         )
 
 
+@dataclass(frozen=True)
+class NotPredicted:
+    """A script that did not end well, or of whose run nothing was predicted."""
+
+    name: str
+    reason: str
+    inside = False
+
+    def cells(self) -> tuple[str, ...]:
+        """The script under ``COLUMNS``."""
+        return self.name, self.reason, *["-"] * (len(COLUMNS) - 2)
+
+
 def _median_of_known(values: Iterator[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return median(known) if known else None
@@ -171,8 +184,8 @@ def missing(script: Path) -> list[str]:
     return sorted(package for package in packages if find_spec(package) is None)
 
 
-def measure(names: Sequence[str], rounds: int, profile: str | None) -> Iterator[ScriptRow]:
-    """Each script, ``rounds`` times. What is left out is said, with the reason."""
+def measure(names: Sequence[str], rounds: int, profile: str | None) -> Iterator[ScriptRow | NotPredicted]:
+    """Each script, ``rounds`` times. What is skipped is said, with the reason."""
     for name in names:
         script = FOLDER / SCRIPTS[name][0]
         if packages := missing(script):
@@ -181,7 +194,7 @@ def measure(names: Sequence[str], rounds: int, profile: str | None) -> Iterator[
         try:
             yield ScriptRow(name, [run_round(name, script, SCRIPTS[name][1:], profile) for _ in range(rounds)])
         except (CalibrationError, HungError) as error:
-            say(f"{name}: {error}")
+            yield NotPredicted(name, str(error))
 
 
 def run_round(name: str, script: Path, arguments: Sequence[str], profile: str | None) -> Round:
@@ -195,9 +208,11 @@ def run_round(name: str, script: Path, arguments: Sequence[str], profile: str | 
     say(f"{name}: timed")
     alone = Times(**_written([*timer], "times.json"))
     say(f"{name}: under placer run")
-    run = _written([*placer, str(script), *arguments], answer)["run"]
+    told = _written([*placer, str(script), *arguments], answer)
+    run = told["run"]
     if run is None or run["home"] not in run["devices"]:
-        raise CalibrationError("placer run predicted nothing of the run")
+        reasons = [f"{model['name']}: {model.get('not_predicted', 'predicted')}" for model in told["models"]]
+        raise CalibrationError(f"the run is not predicted ({'; '.join(reasons)})")
     say(f"{name}: under placer run, timed")
     return Round(run, alone, Times(**_written([*placer, *timer], "times.json")))
 
@@ -216,7 +231,7 @@ def _written(command: Sequence[str], file: str) -> dict[str, Any]:
 
 
 def validate_scripts(names: Sequence[str], rounds: int, profile: str | None, output: Path | None) -> int:
-    """Run the scripts and print the table; ``output`` gets it as Markdown. The exit code is 1 if none can be run."""
+    """Run the scripts and print the table; ``output`` gets it as Markdown. The exit code is 1 if all are skipped."""
     rows = list(measure(names, rounds, profile))
     table = Table("placer run", COLUMNS, tuple(row.cells() for row in rows))
     return report(rows, [table, "", f"{sum(row.inside for row in rows)} of {len(rows)} inside"], output, (0, 1))

@@ -99,7 +99,7 @@ def test_a_script_knows_nothing_of_placer_and_is_listed_without_its_packages(scr
     assert "torch" not in missing(script)
 
 
-def test_what_is_not_installed_is_skipped_with_the_reason(
+def test_what_is_not_installed_is_skipped_and_what_fails_has_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "absent.py").write_text("from absent_package.part import x\nimport torch\n", encoding="utf-8")
@@ -107,6 +107,10 @@ def test_what_is_not_installed_is_skipped_with_the_reason(
     monkeypatch.setattr(scripts, "SCRIPTS", {"absent": ("absent.py",)})
     assert scripts.validate_scripts(["absent"], 1, None, None) == 1
     assert "absent: skipped: absent_package not installed" in capsys.readouterr().err
+    (tmp_path / "fails.py").write_text("raise SystemExit('no more')\n", encoding="utf-8")
+    monkeypatch.setattr(scripts, "SCRIPTS", {"fails": ("fails.py",)})
+    (row,) = scripts.measure(["fails"], 1, None)
+    assert "ended with code 1: no more" in row.cells()[1]
 
 
 def test_a_row_has_the_medians_of_its_rounds() -> None:
