@@ -41,7 +41,7 @@ netD = nn.Sequential(
 netG.apply(weights_init)
 netD.apply(weights_init)
 
-images = TensorDataset(torch.rand(64 * 60, nc, 64, 64) * 2 - 1)
+images = TensorDataset(torch.rand(64 * 40, nc, 64, 64) * 2 - 1)
 dataloader = DataLoader(images, batch_size=opt.batchSize, shuffle=True)
 criterion = nn.BCELoss()
 optimizerD = optim.Adam(netD.parameters(), lr=2e-4, betas=(0.5, 0.999))
