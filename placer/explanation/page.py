@@ -153,11 +153,11 @@ def _curves(sweep: Sweep, colours: Mapping[str, str]) -> str:
     ticks = {"values": list(sweep.rows), "labelOverlap": True, "format": ",d"}
     x = _quantitative("x", sweep.axis, scale={"type": "log", "nice": False}, axis=ticks)
     title = "time in all" if sweep.in_all else f"time of {'the job' if sweep.part else 'a step'}"
-    marks = _marks(min(point["low"] for point in values), max(point["high"] for point in values))
+    times = [time for name in called for time in sweep.times(name)]
+    marks = _marks(min(low for _, low, _ in times), max(high for _, _, high in times))
     ends = {"type": "log", "domain": [marks[0], marks[-1]]}
-    y = _quantitative(
-        "seconds", title, scale=ends, axis={"values": marks, "labelOverlap": True, "labelExpr": _mark_text()}
-    )
+    labels = {"values": marks, "labelOverlap": True, "labelExpr": _mark_text()}
+    y = _quantitative("seconds", title, scale=ends, axis=labels)
     colour = _nominal("device", colours)
     line, between = {"x": x, "y": y, "color": colour}, {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
     band = {"type": "area", "fillOpacity": 0.2, "strokeOpacity": 0.7, "strokeWidth": 1}

@@ -99,11 +99,13 @@ class _Sizes:
         return is_cpu(self.tables[size].decide().device)
 
     def priced(self, size: int) -> bool:
-        """Trace and price the step at a size; False where that cannot be done, or runs the step's operations."""
+        """Trace and price the step at a size; False where that cannot be done, runs its operations, or fits nowhere."""
         with suppress(PlacerError), only_placer_errors():
             traced = trace_parts(with_batch(self.workload, size))
             if not traced.parts[0].trace.real:
-                self.tables[size] = answer(replace(self.question, work=traced))
+                table = answer(replace(self.question, work=traced))
+                if any(cost.fits for cost in table.costs.values()):
+                    self.tables[size] = table
         return size in self.tables
 
     def first_change(self, near: int, sizes: Sequence[int]) -> tuple[int, int] | None:

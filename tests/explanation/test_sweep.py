@@ -90,6 +90,13 @@ def test_where_it_does_not_turn_the_sizes_that_were_asked_are_told(handmade_prof
     assert always.largest > 256
 
 
+def test_no_choice_turns_at_a_size_that_fits_nowhere() -> None:
+    wide = nn.Linear(84, 400_000, device="meta")  # of 16,384 rows it makes 26 GB
+    turn = placer.explain(wide, (1024, 84), mode="infer", profile="amd-epyc-2-core", what_if="T4").turn
+    assert turn is not None
+    assert turn.largest == 1024
+
+
 def test_it_counts_what_the_choice_counts(handmade_profile: Profile) -> None:
     """A short run has to repay the context first."""
     long, short = (asked(net(), 512, handmade_profile, steps=steps).turn for steps in (None, 10_000))
