@@ -118,7 +118,10 @@ def load(path: Path) -> Report:
         if path.stat().st_size > _MAX_BYTES:
             raise CalibrationError(f"{path} is larger than {_MAX_BYTES} bytes: not a validation record")
         data = path.read_bytes()
-        schema = msgspec.json.decode(data, type=_Schema).schema
+        head = msgspec.json.decode(data, type=_Head)
+        if head.format:  # a record has none
+            raise CalibrationError(f"{path} is a {head.format}, not a validation record: give it to --profile")
+        schema = head.schema
         if schema != SCHEMA:
             what = "upgrade placer" if schema > SCHEMA else "measure again"
             raise CalibrationError(f"{path} has schema {schema}, this placer reads {SCHEMA}: {what}")
@@ -137,5 +140,6 @@ def apart(visits: Sequence[float]) -> float:
     return max(ratio, 1.0 / ratio)
 
 
-class _Schema(msgspec.Struct):
+class _Head(msgspec.Struct):
     schema: int
+    format: str = ""

@@ -36,6 +36,7 @@ def damaged(**changes: Any) -> str:
         ('{"schema": 5}', "schema 5.*upgrade"),
         ('{"schema": 3}', "schema 3.*measure again"),
         ('{"schema": 4}', "missing required field"),
+        ('{"schema": 5, "format": "placer machine profile"}', "is a placer machine profile.*give it to --profile"),
         (damaged(measured=-1.0), r"`>= 0.*measured|measured"),
         (damaged(measured=0), "measured"),
         (damaged(predicted="1"), "predicted"),
