@@ -42,7 +42,7 @@ from placer.decision import (
     warn_estimated,
 )
 from placer.errors import PlacerError
-from placer.explanation import Explanation, Measured, Turns, find_turn
+from placer.explanation import Explanation, Measured, Turns, find_turn, off_before_calibration
 from placer.placed import JobPlacement, Placement, Placing, record
 from placer.profile import Profile, changed_fields, check_name
 from placer.tracing import Trace
@@ -234,7 +234,7 @@ def choose(
         if strict():
             raise
         return logged(placing.by_convention(error, profile))
-    warn_estimated(used)
+    warn_estimated(used, off_before_calibration(used))
     return logged(placing.place(placement, table))
 
 

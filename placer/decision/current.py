@@ -49,10 +49,13 @@ def current_profile(source: Source | None = None) -> Profile:
     return _estimate[1]
 
 
-def warn_estimated(profile: Profile) -> None:
-    """One PlacerWarning in a process where answers rest on an estimate, unless PLACER_QUIET is set."""
+def warn_estimated(profile: Profile, off: str) -> None:
+    """One PlacerWarning in a process where answers rest on an estimate, unless PLACER_QUIET is set.
+
+    ``off`` says how far such answers are off.
+    """
     if profile.estimated and os.environ.get(QUIET, "0") in ("", "0"):
-        _warn(*profile.warnings)
+        _warn(*profile.warnings, *filter(None, [off]))
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Why a device was chosen, layer by layer: one Explanation, and its renderers for people and programs."""
 
 from placer.decision import Advice
+from placer.explanation.accuracy import off_before_calibration
 from placer.explanation.answer import advice_line, bound_of, headline, spoken, why_line
 from placer.explanation.data import Bottleneck, LayerRow, Measured, OpRow, PartRow, SpanRow, Turn
 from placer.explanation.explanation import Explanation
@@ -33,6 +34,7 @@ __all__ = [
     "kind_mark",
     "legend",
     "machine_line",
+    "off_before_calibration",
     "render_page",
     "spoken",
     "sureness",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from placer.decision import is_cpu
-from placer.pricing import Prediction
+from placer.decision import PricedPart, Table, is_cpu
+from placer.pricing import Prediction, of_known_class
+from placer.profile import Profile
 
 
 class Record(NamedTuple):
@@ -60,29 +62,77 @@ class UsualError:
     """How far predictions that rest on the same are off, as shares of the measured time, from the best to the worst.
 
     ``median`` are the median errors of the ``records``, None where only the other is known; ``most`` is what nine in
-    ten steps stay below.
+    ten steps stay below. ``known_class``: of a CPU that was not calibrated, whether a machine of its very class comes
+    with placer, so that a calibration brings little; None of all else.
     """
 
     median: tuple[float, float] | None
     most: tuple[float, float]
     records: tuple[str, ...]
+    known_class: bool | None = None
 
 
-def usual_error(prediction: Prediction) -> UsualError:
+def usual_errors(table: Table, part: PricedPart) -> dict[str, UsualError]:
+    """Those of each device of a table, by what bounds a ``part`` of it there."""
+    errors = {device: _usual_error(part.predictions[device]) for device in table.costs}
+    if "cpu" in errors and errors["cpu"].known_class is not None:
+        errors["cpu"] = replace(errors["cpu"], known_class=of_known_class(table.profile.fingerprint))
+    return errors
+
+
+def _usual_error(prediction: Prediction) -> UsualError:
     """That of a device: its calibration's own, of steps that were held out of it; else that of the like in records."""
     provenance, fit = prediction.provenance, prediction.priced.fit
     held_out = None if fit is None or provenance != "calibrated" else fit.interval.get("held_out")
     if held_out is not None:
         share = math.expm1(held_out)
         return UsualError(None, (share, share), ("steps held out of the calibration",))
-    records: tuple[Record, ...]
     if is_cpu(prediction.device):
-        records = CALIBRATED_CPU if provenance == "calibrated" else ESTIMATED_CPU
-    elif provenance == "calibrated":
-        records = CALIBRATED_GPU
-    elif prediction.bounded_by == "launches":
-        records = HOST_BOUND_GPU
-    else:
-        records = PUBLISHED_GPU if provenance == "published" else SHEET_GPU
+        return _of(CALIBRATED_CPU) if provenance == "calibrated" else _of(ESTIMATED_CPU, known_class=False)
+    if provenance == "calibrated":
+        return _of(CALIBRATED_GPU)
+    if prediction.bounded_by == "launches":
+        return _of(HOST_BOUND_GPU)
+    return _of(PUBLISHED_GPU if provenance == "published" else SHEET_GPU)
+
+
+def _of(records: Sequence[Record], known_class: bool | None = None) -> UsualError:
     medians, most = [record.median for record in records], [record.most for record in records]
-    return UsualError((min(medians), max(medians)), (min(most), max(most)), tuple(record.name for record in records))
+    names = tuple(record.name for record in records)
+    return UsualError((min(medians), max(medians)), (min(most), max(most)), names, known_class)
+
+
+def off(errors: Sequence[UsualError]) -> str:
+    """How far numbers with these errors are off, in words; of CPUs that were not calibrated, what that would change.
+
+    "" for none.
+    """
+    medians: list[float] = []
+    for error in errors:
+        medians += error.median or ()
+    most = f"{max(error.most[1] for error in errors):.0%}" if errors else ""
+    if not medians:
+        return f"9 in 10 steps within {most}" if errors else ""
+    usually = f"usually {_between(medians)} off"
+    known = [error.known_class for error in errors if error.known_class is not None]
+    if not known:
+        return usually
+    if all(known):
+        brings = "its class is known, placer calibrate only makes sure"
+    else:
+        calibrated = _of(CALIBRATED_CPU)
+        brings = f"placer calibrate, a minute: {_between(calibrated.median or ())}, within {calibrated.most[1]:.0%}"
+    return f"{usually}, 9 in 10 within {most}; {brings}"
+
+
+def off_before_calibration(profile: Profile) -> str:
+    """The same of the CPU of a profile, as a sentence, if it was not calibrated; else ""."""
+    if not any(is_cpu(fit.device) and fit.estimated for fit in profile.fits):
+        return ""
+    return f"CPU times are {off([_of(ESTIMATED_CPU, of_known_class(profile.fingerprint))])}"
+
+
+def _between(shares: Sequence[float]) -> str:
+    """The least and the largest of some shares: ``8–15%``; one number where they are equal."""
+    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
+    return high if low == high else f"{low[:-1]}–{high}"

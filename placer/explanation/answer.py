@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from placer.decision import ABOUT_THE_SAME, TIE, Advice, is_cpu
+from placer.explanation.accuracy import off
 from placer.explanation.data import ExplanationData
 from placer.explanation.words import headings, kind, kind_mark, sureness
 from placer.sections import Cell, Fact, Section
@@ -24,7 +25,7 @@ from placer.units import (
 IN_PYTHON = 'placer.explain(..., options=placer.Options(measure="always"))'
 #: What numbers rest on.
 _RESTS = {
-    "estimated": "a similar CPU, before placer calibrate",
+    "estimated": "a similar CPU",
     "published": "published times",
     "data sheet": "the GPU's data sheet",
 }
@@ -257,10 +258,10 @@ def _rests_on(explanation: ExplanationData) -> Iterator[str]:
     for basis, names in groups.items():
         predicted = [name for name in names if name not in explanation.real]
         cpus, gpus = [name for name in predicted if is_cpu(name)], [name for name in predicted if not is_cpu(name)]
-        off = _off(explanation, cpus or gpus)
+        errors = _off(explanation, cpus or gpus)
         if cpus and gpus:
-            off = f"cpu {off}, GPU {_off(explanation, gpus)}"
-        yield f"{basis} ({off})" if off else basis
+            errors = f"cpu {errors}, GPU {_off(explanation, gpus)}"
+        yield f"{basis} ({errors})" if errors else basis
 
 
 def _basis(explanation: ExplanationData, name: str) -> str:
@@ -275,15 +276,7 @@ def _basis(explanation: ExplanationData, name: str) -> str:
 
 def _off(explanation: ExplanationData, names: Sequence[str]) -> str:
     """How far the numbers of these devices are off as a rule; "" where that is not known."""
-    errors = [explanation.usual_errors[name] for name in names if name in explanation.usual_errors]
-    medians: list[float] = []
-    for error in errors:
-        if error.median is not None:
-            medians += error.median
-    if medians:
-        low, high = f"{min(medians):.0%}", f"{max(medians):.0%}"
-        return f"usually {high if low == high else f'{low[:-1]}–{high}'} off"
-    return f"9 in 10 steps within {max(error.most[1] for error in errors):.0%}" if errors else ""
+    return off([explanation.usual_errors[name] for name in names if name in explanation.usual_errors])
 
 
 def _measured(explanation: ExplanationData) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from placer.decision import JOB, Advice, Table
 from placer.explanation import build
-from placer.explanation.accuracy import usual_error
+from placer.explanation.accuracy import usual_errors
 from placer.explanation.answer import IN_PYTHON, short_answer
 from placer.explanation.data import ExplanationData, Measured, Turn
 from placer.explanation.notebook import card
@@ -66,7 +66,7 @@ class Explanation(ExplanationData):
             notes=build.notes(table),
             machine={**table.profile.facts, "here": table.this_machine},
             parts=build.part_rows(table) if table.unit == JOB else (),
-            usual_errors={device: usual_error(longest.predictions[device]) for device in table.costs},
+            usual_errors=usual_errors(table, longest),
             left_out=table.left_out,
             real=dict(table.real),
         )

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from placer.pricing import framework, gpu, networks, ops, physics, speeds, timeline
 from placer.pricing.cost_model import CostModel, check_current, is_current
-from placer.pricing.cpu_devices import CpuSpeeds, cpu_from_sheet, cpu_from_speeds, nearest_profile, starting
+from placer.pricing.cpu_devices import (
+    CpuSpeeds,
+    cpu_from_sheet,
+    cpu_from_speeds,
+    nearest_profile,
+    of_known_class,
+    starting,
+)
 from placer.pricing.effort import counted
 from placer.pricing.estimate import cpu_profile, estimated_profile, named_profile
 from placer.pricing.gpu.apple import missing_op
@@ -46,6 +53,6 @@ __all__ = [
     "Z90", "backed", "check_current", "compute_parts", "counted", "cpu_from_sheet", "cpu_from_speeds", "cpu_profile",
     "describe", "describe_step", "device_model", "doubt", "estimated_profile", "family_of", "feature_names",
     "framework", "gpu", "gpu_profile", "inputs_of", "is_current", "is_update", "known_labels", "missing_op",
-    "named_profile", "nearest_profile", "networks", "on_accelerator", "op_label", "ops", "physics", "predict",
-    "speeds", "starting", "step_bounds", "timeline", "weakest", "work_of_features",
+    "named_profile", "nearest_profile", "networks", "of_known_class", "on_accelerator", "op_label", "ops", "physics",
+    "predict", "speeds", "starting", "step_bounds", "timeline", "weakest", "work_of_features",
 ]  # fmt: skip

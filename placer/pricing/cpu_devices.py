@@ -105,6 +105,11 @@ def nearest_profile(facts: Mapping[str, Any], *, own_class: bool = True) -> Prof
     return profiles[nearest]
 
 
+def of_known_class(facts: Mapping[str, Any]) -> bool:
+    """Whether a shipped profile is of the very class of machine that a fingerprint is of. Raises ProfileError."""
+    return any(dissimilarity(_shipped(name).fingerprint, facts) < SAME_CLASS_WITHIN for name in shipped())
+
+
 @cache
 def core_of(kind: CpuKind) -> Profile:
     """One core of a kind of CPU: a shipped machine's, with what networks learnt of this kind."""

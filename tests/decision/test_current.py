@@ -28,6 +28,7 @@ def test_the_notice_comes_once_and_can_be_silenced(quiet: str, notices: int, mon
         placements = [placer.choose(net(), (rows, 8)) for rows in (4, 400)]
         placer.explain(net(), (4, 8))
     assert [w.category for w in seen] == [placer.PlacerWarning] * notices
+    assert all("; CPU times are usually " in str(w.message) for w in seen)
     assert {placement.provenance for placement in placements} == {"published"}
 
 

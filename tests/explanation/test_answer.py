@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,8 @@ from explained import explained
 from torch import nn
 
 import placer
-from placer.decision import Advice
+from placer import load_profile
+from placer.decision import Advice, current_profile
 from placer.explanation import Explanation, Measured, Turn, accuracy
 from placer.explanation.accuracy import Record
 from placer.pricing import Prediction
@@ -150,3 +152,23 @@ def test_a_calibration_tells_its_own_error(handmade_profile: Profile) -> None:
     alone = dataclasses.replace(own, devices={"cpu": own.devices["cpu"]})
     assert "a calibration here (9 in 10 steps within 22%" in str(alone)
     assert own.usual_errors["cuda"].records == tuple(record.name for record in accuracy.CALIBRATED_GPU)
+
+
+def test_an_estimate_tells_what_a_calibration_would_bring_unless_its_class_is_known(
+    make_prediction: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accuracy, "ESTIMATED_CPU", (Record("one", 0.10, 0.50), Record("two", 0.20, 0.40)))
+    monkeypatch.setattr(accuracy, "CALIBRATED_CPU", (Record("one", 0.05, 0.30),))
+    explained_by_estimate = explained({"cpu": make_prediction("cpu", 1e-3, provenance="published")})
+    rests = (
+        "rests on  § a similar CPU (usually 10–20% off, 9 in 10 within 50%; placer calibrate, a minute: 5%, within 30%)"
+    )
+    assert rests in explained_by_estimate.to_text(1000)
+    assert Explanation.from_dict(json.loads(explained_by_estimate.to_json())) == explained_by_estimate
+    profile = current_profile()  # an estimate
+    for known, told in ((False, "placer calibrate, a minute: 5%, within 30%"), (True, "its class is known, placer")):
+        monkeypatch.setattr(accuracy, "of_known_class", lambda facts, known=known: known)
+        found = accuracy.off_before_calibration(profile)
+        assert found.startswith(f"CPU times are usually 10–20% off, 9 in 10 within 50%; {told}")
+    assert placer.explain(nn.Linear(4, 2), (3, 4), what_if=()).usual_errors["cpu"].known_class is True
+    assert accuracy.off_before_calibration(load_profile("amd-epyc-2-core")) == ""
