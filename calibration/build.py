@@ -18,7 +18,7 @@ from placer.calibration.measuring.journal import Journal, StepObservation, infea
 from placer.calibration.plan import too_few
 from placer.errors import CalibrationError
 from placer.pricing.timeline import LONG_STEPS, MANY_TURNS
-from placer.profile import Device, Profile
+from placer.profile import MUCH, OTHERS, Device, Profile
 
 #: Standard deviations between the first and the ninth tenth of a normal distribution, and the factor from which on it
 #: is told that the machine's speed varies.
@@ -33,7 +33,7 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool) -
     spreads: list[float] = []
     lacking: list[str] = []
     contradicted: list[str] = []
-    known = fitting.shipped_references()
+    known, others = fitting.shipped_references(), journal.others_share()
     # Of a CPU's numbers of threads one comes first: what several take follows from it.
     for (device, threads), rates in sorted(journal.rates.items(), key=lambda item: (item[0][0] != "cpu", item[0])):
         observations = journal.of(device, threads)
@@ -71,8 +71,12 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool) -
     fitted = {fit.device for fit in fits}
     if not fits:
         why = "".join(f"; {sentence}" for sentence in broken_devices(journal))
+        if others is not None and others >= MUCH:
+            why += f"; other programs had {others:.0%} of the cores"
         raise CalibrationError(f"too little was measured to fit anything{why}; run placer calibrate again")
     noise = {"median_spread": statistics.median(spreads), "p90_spread": statistics.quantiles(spreads, n=10)[-1]}
+    if others is not None:
+        noise[OTHERS] = others
     return Profile(
         schema=profile.SCHEMA,
         created=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
@@ -80,6 +84,7 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool) -
         fits=tuple(fits),
         noise=noise,
         warnings=(
+            *disturbance(noise),
             *noise_warnings(fits),
             *contradicted,
             *broken_devices(journal),
@@ -130,6 +135,18 @@ def broken_devices(journal: Journal, *devices: str) -> list[str]:
 def enough(journal: Journal, device: str, threads: int) -> bool:
     """Whether there is anything to fit; where not, all time spent on the device is lost."""
     return sum(step.family != PACE for step in journal.of(device, threads)) >= fitting.LEAST_POINTS
+
+
+def disturbance(noise: Mapping[str, float]) -> tuple[str, ...]:
+    """A warning about other programs that had much of the cores, in one line; empty where they had not."""
+    share = noise.get(OTHERS, 0.0)
+    if share < MUCH:
+        return ()
+    spread = f"repeated steps spread by {noise['median_spread']:.0%} in the median"
+    return (
+        f"other programs had {share:.0%} of the cores meanwhile ({spread}), so the machine counts as slower: "
+        "run placer calibrate when it is quieter",
+    )
 
 
 def noise_warnings(fits: Sequence[Device]) -> tuple[str, ...]:

@@ -47,10 +47,10 @@ def calibrate(
     """Measure this machine for about ``budget`` seconds, fit the cost model and save the profile.
 
     An interrupted run (Ctrl-C, a crash) is resumed: what it measured counts. A complete profile of this very machine
-    and budget is returned as it is. ``devices`` None takes the CPU and every accelerator found; of accelerators that
-    are equal in name and memory the first one is measured. One that cannot be used is left out, with the reason in the
-    profile. What is known of similar machines is built upon. ``clock`` times the accelerators and the
-    budget.
+    and budget is returned as it is, unless other programs were in its way. ``devices`` None takes the CPU and every
+    accelerator found; of accelerators that are equal in name and memory the first one is measured. One that cannot be
+    used is left out, with the reason in the profile. What is known of similar machines is built upon. ``clock`` times
+    the accelerators and the budget.
 
     Raises ValueError for an impossible budget or device, CalibrationError where nothing could be measured, ProfileError
     where the file that ``path`` names is no profile.
@@ -75,11 +75,14 @@ def calibrate(
         interrupted = False
         with shown.showing():
             shown.begin(budget)
+            began = machine.moment()
             try:
                 measure_all(planned, budget * (1 - FIT_SHARE), journal, shown, clock)
             except KeyboardInterrupt:
                 interrupted = True
                 shown.note("interrupted: what was measured is kept; run placer calibrate again to go on")
+            ended = machine.moment()
+            journal.add_others(machine.others_share(began, ended), ended.wall - began.wall)
             if not journal.observations:
                 why = "".join(f"; {sentence}" for sentence in broken_devices(journal))
                 raise CalibrationError(f"nothing was measured{why}; run placer calibrate again")
@@ -140,7 +143,7 @@ def _survived(target: Target, journal: Journal, shown: Progress) -> Iterator[Non
 
 
 def finished(path: Path, fingerprint: dict[str, object], devices: Sequence[str], seconds: float) -> Profile | None:
-    """The profile at ``path`` if it is this machine's, complete and measured for at least ``seconds``."""
+    """The profile at ``path`` if it is this machine's, complete, undisturbed and measured for at least ``seconds``."""
     try:
         found = profile.load(path)
     except ProfileError:
@@ -150,4 +153,4 @@ def finished(path: Path, fingerprint: dict[str, object], devices: Sequence[str],
     covers = set(devices) <= set(found.devices())
     # A budget up to a tenth larger than that of the last run counts as the same.
     thorough = found.seconds >= 0.9 * seconds
-    return found if same and covers and thorough and found.complete else None
+    return found if same and covers and thorough and found.complete and not found.disturbed else None

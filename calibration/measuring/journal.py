@@ -143,7 +143,7 @@ _MOST_HEAD = 2**20
 
 @dataclass(frozen=True)
 class _Line:
-    """One line of a journal. What it tells is one of the last six; ``took``: the seconds that a step or rates took."""
+    """One line of a journal. What it tells is one of the last seven; ``took``: the seconds that that took."""
 
     device: _Text = ""
     threads: _Count = 1
@@ -155,6 +155,7 @@ class _Line:
     timer: _Text | None = None
     rates: dict[_Text, _Amount] | None = None
     step: StepObservation | None = None
+    others: float | None = None
 
 
 def _head_of(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,6 +192,8 @@ class Journal:
         self.broken: dict[str, str] = {}
         #: What the ops of an accelerator were timed by.
         self.timers: dict[tuple[str, int], str] = {}
+        #: Of each run: the share of the cores' time that other programs had (0 to 1), and its seconds.
+        self.beside: list[tuple[float, float]] = []
         head = _head_of(fingerprint)
         if path.is_symlink():
             raise CalibrationError(f"{path} is a symbolic link, which is refused: remove it")
@@ -245,6 +248,8 @@ class Journal:
         elif entry.failed is not None:
             self.failures.append(entry.failed)
             self._running = None
+        elif entry.others is not None:
+            self.beside.append((entry.others, entry.took))
         elif entry.broken is not None:
             self.broken[entry.broken] = entry.reason
         elif entry.timer is not None:
@@ -270,6 +275,15 @@ class Journal:
     def add_failure(self, failure: Failure) -> None:
         """Keep a probe that could not be measured; the caller counts the time it took."""
         self._append({"failed": asdict(failure)})
+
+    def add_others(self, share: float, took: float) -> None:
+        """Note what other programs had of the cores, from 0 to 1, while a run measured for ``took`` seconds."""
+        self._append({"others": share, "took": took})
+
+    def others_share(self) -> float | None:
+        """What other programs had of the cores' time in all runs, from 0 to 1; None where nobody looked."""
+        seconds = sum(took for _, took in self.beside)
+        return sum(share * took for share, took in self.beside) / seconds if seconds else None
 
     def add_broken(self, device: str, reason: str) -> None:
         """Note that a device cannot be used, or not any more. What was measured on it before is kept."""

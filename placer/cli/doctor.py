@@ -116,6 +116,8 @@ def _profile() -> tuple[dict[str, Any], Any]:
         "complete": read.complete,
         "stale": list(stale),
         "warnings": list(read.warnings),
+        "others_share": read.noise.get(profile.OTHERS),
+        "disturbed": read.disturbed,
         "unusable": dict(read.unusable),
     }, read
 
@@ -168,6 +170,8 @@ def _next(report: Mapping[str, Any]) -> Iterator[str]:
     calibrated = all(device["knowledge"] == "calibrated" for device in usable)
     if profile["state"] != "usable" or not profile["complete"] or not calibrated:
         yield "placer calibrate"
+    elif profile["disturbed"]:
+        yield "placer calibrate, when the machine is quieter"
 
 
 @dataclass(frozen=True)

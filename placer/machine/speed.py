@@ -193,6 +193,15 @@ def taken_share(began: Moment, ended: Moment) -> float:
     return _share(others / (len(began.cores) * (ended.wall - began.wall)))
 
 
+def others_share(began: Moment, ended: Moment) -> float:
+    """Share of the cores' time between that others had, as the calling thread, which computed all along, can tell.
+
+    That is what the system says; where it does not, what the thread waited for a core.
+    """
+    known = began.cores and len(began.cores) == len(ended.cores)
+    return taken_share(began, ended) if known else waited_share(began, ended)
+
+
 def _share(value: float) -> float:
     return min(max(value, 0.0), 1.0)
 

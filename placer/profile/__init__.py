@@ -15,7 +15,9 @@ from placer.profile.cpus import (
 )
 from placer.profile.gpus import PUBLISHED_MPS, DataSheet, catalog_name, find_gpu, gpus, knowledge, reported_gpu
 from placer.profile.profile import (
+    MUCH,
     OLDEST_SCHEMA,
+    OTHERS,
     SAME_CLASS_WITHIN,
     SCHEMA,
     Device,
@@ -51,11 +53,11 @@ from placer.profile.store import (
 )
 
 __all__ = [
-    "Cores", "CpuKind", "CpuSheet", "DataSheet", "Device", "FamilyFit", "OLDEST_SCHEMA", "PUBLISHED_MPS", "Profile",
-    "SAME_CLASS_WITHIN", "SCHEMA", "SUFFIXES", "THREAD_SECONDS", "USUAL_KIND", "catalog_name",
-    "changed_fields", "check_fresh", "check_name", "check_source", "check_target", "cpu_kinds", "cpus", "data_home",
-    "decode", "default_path", "default_threads", "dissimilarity", "encode", "find_cpu", "find_gpu", "find_instance",
-    "gpus", "imported", "kind_of", "knowledge", "load", "load_cached", "locate", "memory_of", "named_cores",
-    "named_path", "on_cores", "open_regular", "profiles_folder", "read_regular", "replace_file", "reported_gpu",
-    "save", "shipped", "shipped_folder", "stale_fields", "uncalibrated", "working_file",
+    "Cores", "CpuKind", "CpuSheet", "DataSheet", "Device", "FamilyFit", "MUCH", "OLDEST_SCHEMA", "OTHERS",
+    "PUBLISHED_MPS", "Profile", "SAME_CLASS_WITHIN", "SCHEMA", "SUFFIXES", "THREAD_SECONDS", "USUAL_KIND",
+    "catalog_name", "changed_fields", "check_fresh", "check_name", "check_source", "check_target", "cpu_kinds", "cpus",
+    "data_home", "decode", "default_path", "default_threads", "dissimilarity", "encode", "find_cpu", "find_gpu",
+    "find_instance", "gpus", "imported", "kind_of", "knowledge", "load", "load_cached", "locate", "memory_of",
+    "named_cores", "named_path", "on_cores", "open_regular", "profiles_folder", "read_regular", "replace_file",
+    "reported_gpu", "save", "shipped", "shipped_folder", "stale_fields", "uncalibrated", "working_file",
 ]  # fmt: skip

@@ -15,6 +15,10 @@ from placer.profile.cores import Cores, alone, cores_at
 #: The format, and the oldest that is still read. A reader refuses what it does not know, newer and older with different
 #: errors. What is not read any more was never in a release.
 SCHEMA = OLDEST_SCHEMA = 5
+#: What ``Profile.noise`` calls the share of the cores' time that other programs had during the calibration, and the
+#: share from which on it says little of the machine: what a system does of its own stays below 0.1, and one program
+#: that computes all along gets 0.25 to 0.5 of two cores.
+OTHERS, MUCH = "others_share", 0.2
 #: Dissimilarity below which two machines are of the same class.
 SAME_CLASS_WITHIN = 0.05
 #: What makes another CPU, and how dissimilar. Vector instructions decide which kernels run, the vendor how fast caches
@@ -126,6 +130,11 @@ class Profile:
     def estimated(self) -> bool:
         """Whether other machines' numbers stand in for those of a device."""
         return any(fit.estimated for fit in self.fits)
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other programs had so much of the cores that the machine reads as slower than it is."""
+        return self.noise.get(OTHERS, 0.0) >= MUCH
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import placer
 from placer import machine, profile
 from placer.calibration import probing, runner
 from placer.calibration.benchmarks.probe import Probe
+from placer.calibration.build import disturbance
 from placer.calibration.measuring.bench import Bench
 from placer.calibration.measuring.journal import Journal, StepObservation, journal_file
 from placer.calibration.progress import Progress
@@ -82,6 +83,24 @@ def test_a_second_run_measures_nothing_and_what_lies_beside_a_profile_is_the_use
     assert any("already calibrated" in note for note in shown.notes)
     assert sorted(measured.parent.iterdir()) == [diary, measured]
     assert diary.read_text() == "precious"
+
+
+def test_what_others_had_of_the_cores_is_kept_and_told_and_such_a_calibration_is_done_again(
+    measured: Path, tmp_path: Path
+) -> None:
+    found, journal = profile.load(measured), tmp_path / "journal"
+    assert found.noise[profile.OTHERS] == 0.0
+    assert not found.disturbed
+    for share, seconds in ((0.1, 10.0), (0.9, 30.0)):  # two runs, of which the first was interrupted
+        Journal(journal, found.fingerprint).add_others(share, seconds)
+    noise = {**found.noise, profile.OTHERS: Journal(journal, found.fingerprint).others_share() or 0.0}
+    assert noise[profile.OTHERS] == pytest.approx(0.7)
+    (warning,) = disturbance(noise)
+    assert warning.startswith("other programs had 70% of the cores")
+    assert disturbance(found.noise) == ()
+    for known, again in ((found, False), (replace(found, noise=noise), True)):
+        path = profile.save(known, tmp_path / "profile.json")
+        assert (runner.finished(path, machine.fingerprint(), ("cpu",), 0.0) is None) == again
 
 
 def test_an_interrupt_loses_nothing_and_the_next_run_goes_on(measured: Path, tmp_path: Path) -> None:

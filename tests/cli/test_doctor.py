@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 import placer
 from placer import machine, profile
+from placer.calibration.build import disturbance
 from placer.cli import doctor, main
 from placer.profile import Profile
 
@@ -78,6 +79,17 @@ def test_a_calibrated_machine_and_one_that_changed(
         "PLACER_HOME=~/of mine",
     ):
         assert fact in text
+
+
+@pytest.mark.parametrize(("share", "following"), [(0.1, []), (0.5, ["placer calibrate, when the machine is quieter"])])
+def test_a_calibration_beside_other_programs(share: float, following: list[str], run: Run, calibrated: Profile) -> None:
+    assert [report(run)["profile"][key] for key in ("others_share", "disturbed")] == [None, False]
+    noise = {"median_spread": 0.2, profile.OTHERS: share}
+    profile.save(dataclasses.replace(calibrated, noise=noise, warnings=disturbance(noise)))
+    found = report(run)
+    assert (found["profile"]["others_share"], found["next"]) == (share, following)
+    text = " ".join(run("doctor").stdout.split())
+    assert ("other programs had 50% of the cores meanwhile (repeated steps spread by 20%" in text) == bool(following)
 
 
 def test_what_is_broken_is_an_error(runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from placer.machine import measure_speeds, speed
-from placer.machine.speed import Moment, moment
+from placer.machine.speed import Moment, moment, others_share
 
 
 def test_threads_that_wait_for_the_scheduler_do_not_count_as_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,6 +74,12 @@ def test_what_others_took_is_the_larger_of_what_the_cores_and_the_thread_say(
     monkeypatch.setattr(speed, "_times", lambda run: [1e-3])
     torch.set_num_threads(threads)
     assert measure_speeds().others_share == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("cores", "share"), [((0.75, 0.75), 0.25), ((), 0.4)])
+def test_beside_own_work_the_system_tells_before_the_thread_does(cores: tuple[float, ...], share: float) -> None:
+    began = Moment(10.0, 1.0, 2.0, (0.0,) * len(cores))
+    assert others_share(began, Moment(11.0, 1.6, 3.0, cores)) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("/proc/stat"), PermissionError(), RuntimeError(), IndexError()])
