@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import Cache, GenerationMixin, StoppingCriteria, StoppingCriteriaList
-from transformers.generation import MaxLengthCriteria
+from transformers.generation import GenerateDecoderOnlyOutput, MaxLengthCriteria
 from transformers.modeling_outputs import BaseModelOutput
 
 import placer
@@ -28,6 +29,9 @@ from placer.nest import tensors
 from placer.tracing import meta_model, trace_here
 from placer.workload import Data, make_workload
 
+#: What the library calls the cache: since transformers 5.24 the older name gives a warning.
+_OUTPUTS = {field.name for field in dataclasses.fields(GenerateDecoderOnlyOutput)}
+CACHE = "cache" if "cache" in _OUTPUTS else "past_key_values"
 #: Settings of ``generate`` that ``generation`` makes itself.
 _LENGTHS = frozenset({"max_new_tokens", "min_new_tokens", "max_length", "min_length", "return_dict_in_generate"})
 #: The values of settings that are priced.
@@ -130,7 +134,7 @@ def _cache_after_prefill(model: Any, ids: Tensor, options: dict[str, Any], autoc
     outputs: list[Any] = []
     example = ids, torch.ones_like(ids)
     trace_here(make_workload(Prefill(model, options, outputs.append), batch=example, mode="infer", autocast=autocast))
-    cache = getattr(outputs[-1], "past_key_values", None)
+    cache = getattr(outputs[-1], CACHE, None)
     if not any(isinstance(getattr(layer, "keys", None), Tensor) for layer in getattr(_growing(cache), "layers", ())):
         raise ValueError(f"{type(model).__name__} keeps no cache of keys and values, so its steps are not priced")
     return copy.deepcopy(cache, {id(tensor): torch.empty_like(tensor, device="meta") for tensor in tensors(cache)})
@@ -143,7 +147,7 @@ def decode_step(
 
     ``without`` is the model without values, ``ids`` are the prompt's, or those of the encoder's input.
     """
-    settings = {**options, "past_key_values": cache}
+    settings = {**options, CACHE: cache}
     if model.config.is_encoder_decoder:
         read, mask = prompt(*ids.shape)
         states = torch.empty(*ids.shape, model.config.hidden_size, dtype=model.dtype, device="meta")

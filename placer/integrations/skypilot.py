@@ -59,7 +59,7 @@ def machines(cloud: str | None = None, region: str | None = None) -> list[Machin
     if cloud is not None and cloud.lower() not in files:
         raise PlacerError(
             f"SkyPilot's catalog has no cloud {cloud!r}; it has: {', '.join(files)}; others are downloaded by: "
-            f"sky show-gpus --cloud {cloud.lower()}"
+            f"sky gpus list --cloud {cloud.lower()}"
         )
     clouds = files if cloud is None else {cloud.lower(): files[cloud.lower()]}
     offers: list[Offer] = []
@@ -119,7 +119,7 @@ def _files() -> dict[str, Path]:
     if not numbered:
         raise PlacerError(
             f"SkyPilot has no catalog in {folder}: install it (pip install skypilot) and "
-            "download one with sky show-gpus --all, while there is a network"
+            "download one with sky gpus list --all, while there is a network"
         )
     newest = {path.parts[-2]: path for path in sorted(numbered, key=numbered.__getitem__)}
     return dict(sorted(newest.items()))
@@ -133,7 +133,7 @@ def _offers(cloud: str, path: Path) -> list[Offer]:
     except (OSError, KeyError, ValueError, csv.Error) as error:
         raise PlacerError(
             f"SkyPilot's catalog {path} cannot be read ({error}): delete it, and download it again with "
-            f"sky show-gpus --cloud {cloud}"
+            f"sky gpus list --cloud {cloud}"
         ) from None
     offers = [offer for offer in rows if offer is not None]
     sold = [offer for offer in offers if offer.instance]

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 import transformers  # noqa: E402
 
 import placer  # noqa: E402
-from placer.integrations.generation import generation  # noqa: E402
+from placer.integrations.generation import CACHE, generation  # noqa: E402
 from placer.nest import tensors  # noqa: E402
 from placer.tracing import Trace, trace  # noqa: E402
 
@@ -144,7 +144,7 @@ def test_a_decode_step_enters_the_functions_of_one_turn() -> None:
 def test_a_decoder_starts_with_one_token_and_reads_the_encoders_keys() -> None:
     job = generation(t5(), PROMPT, 6, batch=2)
     assert [part.name for part in job.parts[1:]] == [f"decode, cache of {n}" for n in (1, 3, 5)]
-    caches = [part.workload.args[1]["past_key_values"] for part in job.parts[1:]]
+    caches = [part.workload.args[1][CACHE] for part in job.parts[1:]]
     lengths = [{tensor.shape[2] for tensor in tensors(cache)} for cache in caches]
     assert lengths == [{1, PROMPT}, {3, PROMPT}, {5, PROMPT}]
     assert placer.explain(job, devices="cpu").devices["cpu"].step_seconds > 0

@@ -72,7 +72,7 @@ def test_machines_are_the_cheapest_instances_of_a_kind(home: Path) -> None:
     assert t4.profile == fleets.cpu_class(4, 16)
     assert by_name["m6i.2xlarge"].price == 0.384  # n2-standard-8 costs more
     assert named(skypilot.machines("aws", region="eu-west-1"))["g4dn.xlarge"].price == 0.587
-    with pytest.raises(PlacerError, match=r"no cloud 'azure'; it has: aws, gcp; .* sky show-gpus --cloud azure"):
+    with pytest.raises(PlacerError, match=r"no cloud 'azure'; it has: aws, gcp; .* sky gpus list --cloud azure"):
         skypilot.machines("azure")
     with pytest.raises(PlacerError, match=r"nothing in region 'mars' of aws, gcp"):
         skypilot.machines(region="mars")
