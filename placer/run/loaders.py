@@ -28,15 +28,18 @@ RECENT = 1000
 class Pass:
     """One pass over a ``DataLoader``: an epoch, where a model was trained meanwhile.
 
-    Times are those of the watcher's clock, in seconds: when the first batch was ``asked`` for (``began``), when the
+    Times are those of the watcher's clock, in seconds: when the first batch was ``asked`` for (``began``; earlier by
+    what workers took to start, seconds that are ``starting``), when the
     first step of an optimizer had ended (``first_step``), and the newest (``last_step``; of a pass without steps, when
-    the newest batch was there). ``waited`` are the seconds that the script waited for batches, ``waited_first`` those
-    for the first one, and ``steps`` the steps of all optimizers. ``complete`` tells that the loader had no more
-    batches.
+    the newest batch was there). ``waited`` are the seconds that the script waited for batches and their workers,
+    ``waited_first`` those for the first one, and ``steps`` the steps of all optimizers. ``complete`` tells that the
+    loader had no more batches.
     """
 
     sampler: weakref.ref[Any] | None
     workers: int
+    created: float = 0.0
+    starting: float = 0.0
     began: float = 0.0
     batches: int = 0
     steps: int = 0
@@ -114,11 +117,16 @@ class Loaders:
         return threading.get_ident() != self._thread or os.getpid() != self._process
 
     def begins(self, iterator: Any) -> None:
-        """A pass begins; one that the same iterator made before is over."""
+        """A pass begins; one that the same iterator made before is over. With workers it begins again once they
+        started."""
+        before = self._of_iterator.get(iterator)
+        if before is not None and before.asked is None and not before.batches:
+            before.starting = self._clock() - before.created
+            return
         sampler = None
         with contextlib.suppress(TypeError):  # not every object can be referred to weakly
             sampler = weakref.ref(iterator._index_sampler)
-        begun = Pass(sampler, iterator._num_workers)
+        begun = Pass(sampler, iterator._num_workers, self._clock())
         self._of_iterator[iterator] = begun
         self.passes.append(begun)
 
@@ -130,6 +138,7 @@ class Loaders:
         asked.asked = self._clock()
         asked.complete = True
         if not asked.batches:
+            asked.asked -= asked.starting
             asked.began = asked.asked
 
     def has_batch(self, iterator: Any) -> None:

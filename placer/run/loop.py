@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from placer.decision import TIE
 from placer.explanation import Explanation
 from placer.pricing import Cost
 from placer.run.loaders import Loaders, Pass
 from placer.run.watcher import WatchedModel
 
-#: The share of a turn that is waited for workers, from which on it is they that the loop waits for.
-WORKERS_BOUND = 0.05
+#: The share of a turn that is waited for workers, after the first batch, from which on a turn is as long as theirs.
+WORKERS_BOUND = 0.1
 
 
 @dataclass(frozen=True)
@@ -109,12 +110,15 @@ class RunTime:
 
 @dataclass(frozen=True)
 class _Turn:
-    """A turn of the loop, measured: seconds in all and waiting, how many there were, and whether workers load."""
+    """A turn of the loop, measured: seconds in all and waiting, and how many there were.
+
+    ``kept_waiting``: workers load, and the loop waits for them all along, not only while they start.
+    """
 
     seconds: float
     waiting: float
     count: int
-    workers: bool = False
+    kept_waiting: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,19 +133,19 @@ class _Loop:
     least: float = 0.0
 
     def on(self, device: str) -> tuple[float, float, float]:
-        """Seconds of a turn on a device, and a 90 % interval."""
-        seconds, low, high = self.beside, self.beside, self.beside
+        """Seconds of a turn on a device, and a 90 % interval: what was measured repeats within a tie."""
+        seconds, low, high = self.beside, self.beside * (1.0 - TIE), self.beside * (1.0 + TIE)
         for model, count in self.steps:
             step = model.step(device)
             seconds, low, high = seconds + count * step[0], low + count * step[1], high + count * step[2]
-        return max(seconds, self.least), max(low, self.least), max(high, self.least)
+        return max(seconds, self.least), max(low, self.least * (1.0 - TIE)), max(high, self.least * (1.0 + TIE))
 
 
 def run_time(
     models: Sequence[PricedModel], loaders: Loaders, *, steps_per_epoch: int | None, epochs: int | None
 ) -> RunTime | None:
     """What an epoch takes, or several. None where there is nothing to multiply."""
-    trained = [model for model in models if model.watched.steps]
+    trained = [model for model in models if model.watched.steps and model.watched.mode == "train"]
     counted = trained or list(models)
     if not counted:
         return None
@@ -175,11 +179,15 @@ def _priced(steps: Sequence[tuple[PricedModel, float]], turn: _Turn | None) -> _
     """The loop with what was measured beside the steps of its models."""
     if turn is None:
         return _Loop(steps)
-    inside = 0.0
+    busy = 0.0
     for model, count in steps:
-        inside += turn.seconds if model.loop is None else count * model.loop.inside
-    rest = max(turn.seconds - turn.waiting - inside, 0.0)
-    if turn.workers and turn.waiting > WORKERS_BOUND * turn.seconds:
+        # Without times of clean steps, nobody knows what is beside them.
+        busy = max(busy, count * median(model.watched.busy) if model.watched.busy else turn.seconds)
+    home = steps[0][0].home
+    if home != "cpu":  # an accelerator may still be at work when the host goes on
+        busy = max(busy, _Loop(steps).on(home)[2])
+    rest = max(turn.seconds - turn.waiting - busy, 0.0)
+    if turn.kept_waiting:
         return _Loop(steps, rest, least=turn.seconds)
     return _Loop(steps, rest + turn.waiting)
 
@@ -199,10 +207,15 @@ def _turn_of_passes(passes: Sequence[Pass]) -> _Turn:
     """Without the first pass, if there are others, else without its first turn: a process starts slowly."""
     warm = passes[1:] if len(passes) > 1 else passes
     seconds, waited, count = 0.0, 0.0, 0
+    later, in_seconds = 0.0, 0.0
     for one in warm:
         of_pass = one.turns(warm=len(passes) == 1)
         seconds, waited, count = seconds + of_pass[0], waited + of_pass[1], count + of_pass[2]
-    return _Turn(seconds / count, waited / count, sum(one.batches for one in passes), any(one.workers for one in warm))
+        if one.workers:
+            after_first = one.turns(warm=True)
+            in_seconds, later = in_seconds + after_first[0], later + after_first[1]
+    many = sum(one.batches for one in passes)
+    return _Turn(seconds / count, waited / count, many, kept_waiting=later > WORKERS_BOUND * in_seconds)
 
 
 def _turn_of_steps(watched: WatchedModel) -> _Turn | None:

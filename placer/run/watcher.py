@@ -90,9 +90,10 @@ class Step:
 
 @dataclass
 class Trained:
-    """The models that an optimizer trains, and how many steps it has made."""
+    """The models that an optimizer trains, of the first ``known`` ones, and how many steps it has made."""
 
     models: list[WatchedModel] = field(default_factory=list)
+    known: int = 0
     steps: int = 0
 
 
@@ -104,7 +105,8 @@ class WatchedModel:
     shapes. ``steps`` are those of its optimizers (``looked_steps``: while calls were looked at), ``ends`` when the
     newest of them ended; ``recorded_steps`` is how many there were when the history was told of them. Of steps that
     were looked at, ``loop`` has the seconds from one to the next, ``inside`` how many of them went by from a call of
-    the model to the end of its optimizer's step, and ``waits`` how many waiting for batches of a ``DataLoader``.
+    the model to the end of its optimizer's step, ``waits`` how many waiting for batches of a ``DataLoader``, and
+    ``busy`` how many with any model in training.
     ``batches`` are how many of these there had been at the first and at the newest call that was looked at, and
     ``workers`` loaded the newest.
     """
@@ -122,7 +124,9 @@ class WatchedModel:
     loop: list[float] = field(default_factory=list)
     inside: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
     waited: float = 0.0
+    busy_before: float = 0.0
     batches: tuple[int, int] = (0, 0)
     workers: int = 0
     step: Step = field(default_factory=Step)
@@ -187,13 +191,14 @@ class WatchedModel:
         """What was traced before its optimizer was known is traced again with it."""
         if self.optimizer is None:
             self.optimizer = weakref.ref(optimizer)
-            for inputs in self.of_mode:
-                inputs.trace, inputs.larger, inputs.refused = None, None, ""
+            for inputs in self.inputs.values():
+                if inputs.learning:
+                    inputs.trace, inputs.larger, inputs.refused = None, None, ""
 
-    def stepped(self, now: float, waited: float, *, looked: bool) -> None:
+    def stepped(self, now: float, waited: float, busy: float, *, looked: bool) -> None:
         """Its optimizer has made a step; ``looked``: all calls since the last one were looked at.
 
-        ``waited`` are the seconds that the script has waited for batches so far.
+        ``waited`` and ``busy`` are the seconds so far that the script has waited for batches, and trained any model.
         """
         if looked:
             step, self.step = self.step, Step()
@@ -203,8 +208,9 @@ class WatchedModel:
                 self.loop.append(whole)
                 self.inside.append(min(step.learning * (now - step.called), whole))
                 self.waits.append(min(waited - self.waited, whole))
+                self.busy.append(min(busy - self.busy_before, whole))
         self.steps += 1
-        self.waited = waited
+        self.waited, self.busy_before = waited, busy
         self.ends.append(now)
 
 
@@ -218,10 +224,13 @@ class Watcher:
         self._clock = clock
         self._waited = 0.0
         self.loaders = Loaders(self._now)
+        #: Seconds from a call of a model that learns to the next step of an optimizer, but for waits: each second once.
+        self._training = 0.0
+        self._began: tuple[float, float] | None = None
         self._process = os.getpid()
         self._busy = threading.Lock()
         self._known: weakref.WeakKeyDictionary[nn.Module, WatchedModel] = weakref.WeakKeyDictionary()
-        self._inside: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._parts: weakref.WeakKeyDictionary[nn.Module, tuple[WatchedModel, str]] = weakref.WeakKeyDictionary()
         self._trained: weakref.WeakKeyDictionary[torch.optim.Optimizer, Trained] = weakref.WeakKeyDictionary()
         self._alike: dict[Hashable, WatchedModel] = {}
         self._counting: Any = None
@@ -298,6 +307,7 @@ class Watcher:
         if inputs.learning:
             watched.step.called = self._now()
             watched.step.learning += 1
+            self._began = self._began or (watched.step.called, self.loaders.waited)
         else:
             watched.step.others += 1
 
@@ -307,26 +317,32 @@ class Watcher:
         parameter = next(module.parameters(), None)
         if first is None or parameter is None or type(module).__module__.startswith("placer."):
             return None  # a loss, a metric, the speed probe: no model of the script
-        if module in self._inside or first.is_meta or type(first).__module__.startswith("torch._"):
-            return None  # a part of a model, or a tensor without values, of one who asks for shapes
+        if first.is_meta or type(first).__module__.startswith("torch._"):
+            return None  # a tensor without values, of one who asks for shapes
+        whole, name = self._parts.get(module, (None, ""))
+        if whole is not None and (whole.mode == "train" or not _learns(module, trained=whole.steps > 0)):
+            return None  # a part of a model; one that learns where the whole never does is a model itself
         if "_is_replica" in vars(module):
             return None  # one of nn.DataParallel's
-        return self._known.get(module) or self._new(module, str(parameter.device))
+        return self._known.get(module) or self._new(module, str(parameter.device), name)
 
-    def _new(self, module: nn.Module, device: str) -> WatchedModel | None:
-        """A model that was not seen before, or one more of an architecture that was."""
+    def _new(self, module: nn.Module, device: str, name: str) -> WatchedModel | None:
+        """A model that was not seen before, or one more of an architecture that was; ``name``: that of a part."""
         kind: Any = type(module)
-        key = (kind, device, *(_described(name, p) for name, p in module.named_parameters()))
+        key = (kind, device, name, *(_described(name, p) for name, p in module.named_parameters()))
         watched = self._alike.get(key)
         if watched is None:
             if len(self._alike) >= MOST_MODELS:
                 self.more = True
                 return None
-            watched = self._alike[key] = WatchedModel(type(unwrap(module)).__name__, device, weakref.ref(module))
+            name = name or type(unwrap(module)).__name__
+            watched = self._alike[key] = WatchedModel(name, device, weakref.ref(module))
         watched.alike += 1
         watched.module = weakref.ref(module)
         self._known[module] = watched
-        self._inside.update(part for part in module.modules() if part is not module)
+        for path, part in module.named_modules():
+            if part is not module and part not in self._parts:
+                self._parts[part] = (watched, f"{watched.name}.{path}")
         return watched
 
     # --- steps --------------------------------------------------------------------------------------------------------
@@ -341,21 +357,27 @@ class Watcher:
             if trained is None:  # it may have a model that nobody has looked at
                 trained = self._trained[optimizer] = Trained()
                 self.look()
-            if self._left > 0 and not trained.models:
+            if self._left > 0 and trained.known < len(self._known):
                 self._match(optimizer, trained)
-            now = self._now()
+            now, waited = self._now(), self.loaders.waited
+            if self._began is not None:
+                self._training += now - self._began[0] - (waited - self._began[1])
+                self._began = None
             self.loaders.stepped(now)
             for watched in trained.models:
-                watched.stepped(now, self.loaders.waited, looked=self._left > 0)
+                watched.stepped(now, waited, self._training, looked=self._left > 0)
             trained.steps += 1
         except Exception as error:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
             self._end(error)
 
     def _match(self, optimizer: torch.optim.Optimizer, trained: Trained) -> None:
-        """Find the models that an optimizer trains."""
+        """Find the models that an optimizer trains, and that it was not known to train."""
         parameters = _trained_by(optimizer)
+        trained.known = len(self._known)
+        matched = {id(watched) for watched in trained.models}
         for module, watched in list(self._known.items()):
-            if not parameters.isdisjoint(map(id, module.parameters())):
+            if id(watched) not in matched and not parameters.isdisjoint(map(id, module.parameters())):
+                matched.add(id(watched))
                 trained.models.append(watched)
                 watched.steps += trained.steps
                 watched.trained_by(optimizer)
@@ -376,12 +398,17 @@ def _described(name: str, parameter: nn.Parameter) -> Hashable:
     return name, None if is_lazy(parameter) else parameter.shape, parameter.dtype, parameter.requires_grad
 
 
+def _learns(module: nn.Module, *, trained: bool) -> bool:
+    """Whether gradients are wanted of a call; ``trained``: an optimizer makes steps on it."""
+    wanted = (module.training or trained) and torch.is_grad_enabled()
+    return wanted and any(parameter.requires_grad for parameter in module.parameters())
+
+
 def _inputs(watched: WatchedModel, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     """Those of a call, counted."""
     batch = list(tensors((args, kwargs)))
     first = batch[0]
-    trains = module.training or watched.steps > 0
-    learning = trains and torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+    learning = _learns(module, trained=watched.steps > 0)
     key = (learning, tuple((tensor.shape, tensor.dtype) for tensor in batch))
     inputs = watched.inputs.get(key)
     if inputs is None:

@@ -77,6 +77,17 @@ def test_waits_and_passes_of_a_loader_are_seen(loaders: Loaders, clock: Any) -> 
     assert loaders.passes[-1].length == 3
 
 
+def test_the_start_of_workers_is_waited_for(loaders: Loaders, clock: Any) -> None:
+    iterator = iter(DataLoader(Stream()))
+    (begun,) = loaders.passes
+    clock.now += 5.0
+    iterator._num_yielded = 0  # as with workers, when they have been started
+    clock.now += 1.0
+    next(iterator)
+    assert (begun.waited, begun.waited_first, begun.began) == (5.0, 5.0, 1.0)
+    assert len(loaders.passes) == 1
+
+
 def test_an_iterator_is_as_it_always_is(loaders: Loaders, clock: Any) -> None:
     watched = iter(DataLoader(Rows(clock), batch_size=4))
     next(watched)
@@ -144,11 +155,11 @@ def test_an_epoch_is_the_priced_steps_and_what_was_measured_beside_them(
     for device, time in run.devices.items():
         cost = answer.explanation.devices[device]
         assert time.seconds == pytest.approx(3 * (4.0 + 2.0 + cost.step_seconds))
-        assert (time.low, time.high) == pytest.approx((3 * (6.0 + cost.low), 3 * (6.0 + cost.high)))
+        assert (time.low, time.high) == pytest.approx((3 * (5.4 + cost.low), 3 * (6.6 + cost.high)))
     assert run.devices["cpu"].dollars == pytest.approx(run.devices["cpu"].seconds)
     text = " ".join(report.to_text().split())
     assert "the loop takes 9.00 s a step: 3.00 s the model, 4.00 s waiting for batches, 2.00 s the rest" in text
-    assert "The run an epoch of 3 batches: cpu 18.0 s (18.0–18.0 s, measured 27.0 s, $18.00" in text
+    assert "The run an epoch of 3 batches: cpu 18.0 s (16.2–19.8 s, measured 27.0 s, $18.00" in text
     assert "44% of it here is waiting for the loader, measured" in text
 
     more = reported(looped(clock), epochs=20, steps_per_epoch=500).run
@@ -172,10 +183,59 @@ def test_what_bounds_the_loop_is_told_and_what_to_do_about_it(
     )
 
 
+def test_seconds_in_which_two_models_train_count_once(reported: Callable[..., Report], clock: Any) -> None:
+    def run() -> None:
+        encoder, decoder = nn.Linear(84, 3), nn.Linear(3, 84)
+        optimizer = torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], lr=0.1)
+        for x in DataLoader(Rows(clock), batch_size=4):
+            clock.now += 2.0
+            hidden = encoder(x)
+            clock.now += 1.0
+            decoder(hidden).sum().backward()
+            clock.now += 3.0
+            optimizer.step()
+
+    run_time = reported(run).run
+    assert run_time is not None
+    assert run_time.measured_seconds == pytest.approx(3 * 10.0)
+    assert run_time.devices["cpu"].seconds == pytest.approx(3 * 6.0, rel=0.01)  # two seconds of rest, four of waiting
+
+
+def test_parts_that_learn_alone_are_models_and_the_whole_keeps_its_trace(reported: Callable[..., Report]) -> None:
+    class Policy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.Linear(84, 8), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.body(x))
+
+    def run() -> None:
+        policy = Policy()
+        optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+        for _ in range(3):
+            with torch.no_grad():
+                for _ in range(watcher.FIRST_CALLS):
+                    policy(torch.zeros(1, 84))
+            for _ in range(4):
+                policy.head(policy.body(torch.zeros(32, 84))).sum().backward()
+                optimizer.step()
+
+    report = reported(run)
+    rows = {answer.watched.name: answer for answer in report.answers}
+    assert list(rows) == ["Policy", "Policy.body", "Policy.head"]
+    assert all(answer.explanation is not None for answer in rows.values())
+    assert [answer.watched.mode for answer in rows.values()] == ["infer", "train", "train"]
+    assert [answer.watched.steps for answer in rows.values()] == [12, 12, 12]
+    assert report.run is not None
+    assert (report.run.unit, report.run.batches) == ("steps", 12)
+
+
 def test_workers_that_the_loop_waits_for_bound_it_on_every_device(reported: Callable[..., Report], clock: Any) -> None:
     run = reported(looped(clock), workers=2).run
     assert run is not None
     assert [time.seconds for time in run.devices.values()] == pytest.approx([27.0] * len(run.devices))
+    assert [time.low for time in run.devices.values()] == pytest.approx([0.9 * 27.0] * len(run.devices))
 
 
 def test_a_script_that_computes_on_the_slower_device_fails_where_that_is_asked(python: Run, tmp_path: Path) -> None:
