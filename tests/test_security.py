@@ -38,6 +38,7 @@ FORBIDDEN_CALLS = {
 ALLOWED_CALLS = {
     "placer/workload/target.py": {"torch.export.load"}, "placer/run/script.py": {"compile", "exec"},
     "calibration/lab/validators/ops.py": {"compile", "eval"},
+    "calibration/lab/validators/timed_script.py": {"runpy.run_path"},
 }  # fmt: skip
 #: A process reads what its own child sends it through a pipe, which nobody else can write to.
 ALLOWED_MODULES = {"placer/tracing/child.py": {"pickle"}}

@@ -61,8 +61,8 @@ def _facts(explanation: ExplanationData, verify: str) -> Iterator[Fact]:
         yield Fact("turns", _turn(explanation))
     if explanation.workload.get("epochs"):
         yield Fact("in all", _in_all(explanation))
-    if clauses := list(_rests_on(explanation)):
-        yield Fact("rests on", ", ".join(clauses))
+    if basis := basis_line(explanation):
+        yield Fact("rests on", basis)
     yield from (Fact("advice", best) for best in advice_lines(explanation)[:1])
     if explanation.measured:
         yield Fact("measured", "; ".join(_measured(explanation)))
@@ -250,8 +250,9 @@ def _in_all(explanation: ExplanationData) -> str:
     return f"{format_count(epochs, 'epoch')} of {format_count(steps // epochs, 'step')}: {', '.join(devices)}"
 
 
-def _rests_on(explanation: ExplanationData) -> Iterator[str]:
+def basis_line(explanation: ExplanationData) -> str:
     """What the numbers rest on, one clause for each kind, and how far such numbers are off."""
+    clauses = []
     groups: dict[str, list[str]] = {}
     for name in explanation.devices:
         groups.setdefault(_basis(explanation, name), []).append(name)
@@ -261,7 +262,8 @@ def _rests_on(explanation: ExplanationData) -> Iterator[str]:
         errors = _off(explanation, cpus or gpus)
         if cpus and gpus:
             errors = f"cpu {errors}, GPU {_off(explanation, gpus)}"
-        yield f"{basis} ({errors})" if errors else basis
+        clauses.append(f"{basis} ({errors})" if errors else basis)
+    return ", ".join(clauses)
 
 
 def _basis(explanation: ExplanationData, name: str) -> str:

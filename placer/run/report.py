@@ -12,10 +12,10 @@ from placer.decision import TIE, is_cpu
 from placer.explanation import (
     Explanation,
     advice_line,
+    basis_line,
     bound_of,
     headings,
     headline,
-    legend,
     spoken,
     why_line,
 )
@@ -80,9 +80,10 @@ class Report:
             rows.update(explanation.devices)
         sections = [_table(self.answers, rows)]
         sections += [Section(_title(answer), facts=list(_facts(answer))) for answer in self.answers]
-        if self.run is not None:
-            sections.append(Section(facts=[Fact("The run", run_line(self.run))]))
-        sections.append(Section(after=legend(rows.values())))
+        facts = [] if self.run is None else [Fact("The run", run_line(self.run))]
+        if explanations:
+            facts.append(Fact("Rests on", basis_line(explanations[0])))
+        sections.append(Section(facts=facts))
         text = render(sections, width=width)
         if self.explain:
             text += "".join(f"\n{explanation.to_text(width, full=True, verify='')}" for explanation in explanations)
