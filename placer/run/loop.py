@@ -125,16 +125,31 @@ class _Turn:
 class _Loop:
     """A turn of the loop for pricing: how many steps of each model are in it, and the seconds beside these.
 
-    ``least`` is what it takes at the least, since workers give no batch sooner.
+    ``untraced`` are seconds of the script's own work between a call and the end of a step, on the device it ran on and,
+    where the host bounds the step, on others too. ``least`` is what a turn takes at the least, since workers give no
+    batch sooner.
     """
 
     steps: Sequence[tuple[PricedModel, float]]
     beside: float = 0.0
+    untraced: float = 0.0
     least: float = 0.0
+
+    @property
+    def home(self) -> str:
+        """The device it ran on."""
+        return self.steps[0][0].home
+
+    @property
+    def host_bound(self) -> bool:
+        """Whether starting operations bounds most of the models where they ran."""
+        bounds = [model.explanation.devices[self.home].bounded_by for model, _ in self.steps]
+        return 2 * bounds.count("launches") > len(bounds)
 
     def on(self, device: str) -> tuple[float, float, float]:
         """Seconds of a turn on a device, and a 90 % interval: what was measured repeats within a tie."""
-        seconds, low, high = self.beside, self.beside * (1.0 - TIE), self.beside * (1.0 + TIE)
+        seconds = self.beside + (self.untraced if device == self.home or self.host_bound else 0.0)
+        low, high = seconds * (1.0 - TIE), seconds * (1.0 + TIE)
         for model, count in self.steps:
             step = model.step(device)
             seconds, low, high = seconds + count * step[0], low + count * step[1], high + count * step[2]
@@ -176,20 +191,25 @@ def run_time(
 
 
 def _priced(steps: Sequence[tuple[PricedModel, float]], turn: _Turn | None) -> _Loop:
-    """The loop with what was measured beside the steps of its models."""
-    if turn is None:
-        return _Loop(steps)
+    """The loop with what was measured beside the steps of its models.
+
+    A model takes no longer than the end of its interval: what goes by beyond it, until the step has ended, is the
+    script's own (its loss, clipped gradients, a framework's hooks). On an accelerator, which may still be at work when
+    the host goes on, it takes at least as long.
+    """
+    loop = _Loop(steps)
+    if turn is None or any(loop.home not in model.explanation.devices for model, _ in steps):
+        return loop
     busy = 0.0
     for model, count in steps:
         # Without times of clean steps, nobody knows what is beside them.
         busy = max(busy, count * median(model.watched.busy) if model.watched.busy else turn.seconds)
-    home = steps[0][0].home
-    if home != "cpu":  # an accelerator may still be at work when the host goes on
-        busy = max(busy, _Loop(steps).on(home)[2])
-    rest = max(turn.seconds - turn.waiting - busy, 0.0)
+    longest = loop.on(loop.home)[2]
+    untraced = max(busy - longest, 0.0) if loop.home == "cpu" else 0.0
+    rest = max(turn.seconds - turn.waiting - (busy if loop.home == "cpu" else max(busy, longest)), 0.0)
     if turn.kept_waiting:
-        return _Loop(steps, rest, least=turn.seconds)
-    return _Loop(steps, rest + turn.waiting)
+        return _Loop(steps, rest, untraced, least=turn.seconds)
+    return _Loop(steps, rest + turn.waiting, untraced)
 
 
 def _device_time(cost: Cost, many: int, turn: tuple[float, float, float]) -> DeviceTime:
