@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -50,6 +51,12 @@ class Pass:
     complete: bool = False
     asked: float | None = None
 
+    def stepped(self, now: float) -> None:
+        """An optimizer has made a step on its newest batch."""
+        self.steps += 1
+        self.last_step = now
+        self.first_step = self.first_step or now
+
     @property
     def length(self) -> int | None:
         """Batches of a whole pass; None where nobody knows. Asks the script's own sampler: only when it has ended."""
@@ -75,22 +82,26 @@ class Pass:
 
 
 class Loaders:
-    """The ``passes`` over loaders in the thread that started the watching, and the seconds ``waited`` in all of
-    them."""
+    """The ``passes`` over loaders in the thread that started the watching, and the seconds ``waited`` in all.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    ``now`` is the time of passes and steps, ``clock`` that of waits: between them are the traces of the watcher.
+    ``newest`` is the pass that gave the newest batch.
+    """
+
+    def __init__(self, now: Callable[[], float], clock: Callable[[], float] = time.perf_counter) -> None:
         self.passes: deque[Pass] = deque(maxlen=RECENT)
         self.waited = 0.0
         self.batches = 0
-        self._clock = clock
-        self._process, self._thread = os.getpid(), threading.get_ident()
-        self._of_iterator: weakref.WeakKeyDictionary[Any, Pass] = weakref.WeakKeyDictionary()
-        self._newest: Pass | None = None
+        self.newest: Pass | None = None
+        self.now, self.clock = now, clock
+        self.thread = threading.get_ident()
+        #: By the identity of their iterators. A new iterator with an old one's identity has its own pass at once.
+        self.of_iterator: dict[int, Pass] = {}
 
     @property
     def workers(self) -> int:
         """Those that loaded the newest batch."""
-        return 0 if self._newest is None else self._newest.workers
+        return 0 if self.newest is None else self.newest.workers
 
     def watch(self) -> None:
         """Note passes from now on."""
@@ -105,59 +116,19 @@ class Loaders:
             if vars(_BaseDataLoaderIter).get(descriptor.name) is descriptor:
                 delattr(_BaseDataLoaderIter, descriptor.name)
 
-    def stepped(self, now: float) -> None:
-        """An optimizer has made a step, on a batch of the pass that gave the newest one."""
-        if self._newest is not None:
-            self._newest.steps += 1
-            self._newest.last_step = now
-            self._newest.first_step = self._newest.first_step or now
-
-    def elsewhere(self) -> bool:
-        """Whether this is another process or thread than the one that is watched."""
-        return threading.get_ident() != self._thread or os.getpid() != self._process
-
     def begins(self, iterator: Any) -> None:
-        """A pass begins; one that the same iterator made before is over. With workers it begins again once they
-        started."""
-        before = self._of_iterator.get(iterator)
-        if before is not None and before.asked is None and not before.batches:
-            before.starting = self._clock() - before.created
+        """A pass begins; one that the same iterator made is over. With workers it begins again once these started."""
+        before = self.of_iterator.get(id(iterator))
+        if before is not None and before.workers and before.asked is None and not before.batches:
+            before.starting = self.now() - before.created
             return
         sampler = None
         with contextlib.suppress(TypeError):  # not every object can be referred to weakly
             sampler = weakref.ref(iterator._index_sampler)
-        begun = Pass(sampler, iterator._num_workers, self._clock())
-        self._of_iterator[iterator] = begun
+        if len(self.of_iterator) > RECENT:
+            self.of_iterator.clear()
+        begun = self.of_iterator[id(iterator)] = Pass(sampler, iterator._num_workers, self.now())
         self.passes.append(begun)
-
-    def asked_for_batch(self, iterator: Any) -> None:
-        """The script begins to wait. Until a batch is there, nobody knows whether there is one more."""
-        asked = self._of_iterator.get(iterator)
-        if asked is None:
-            return
-        asked.asked = self._clock()
-        asked.complete = True
-        if not asked.batches:
-            asked.asked -= asked.starting
-            asked.began = asked.asked
-
-    def has_batch(self, iterator: Any) -> None:
-        """The script has waited for a batch."""
-        given = self._of_iterator.get(iterator)
-        if given is None or given.asked is None:
-            return
-        now = self._clock()
-        seconds = now - given.asked
-        given.asked, given.complete = None, False
-        given.waited += seconds
-        given.batches += 1
-        if given.batches == 1:
-            given.waited_first = seconds
-        if not given.steps:
-            given.last_step = now
-        self.waited += seconds
-        self.batches += 1
-        self._newest = given
 
 
 class _Attribute:
@@ -185,19 +156,32 @@ class _Attribute:
 
 
 class _Yielded(_Attribute):
-    """The number of batches that an iterator has given."""
+    """The number of batches that an iterator has given. What is done for each batch stands here, in one function."""
 
     @never_compiled
     def __set__(self, iterator: Any, value: Any) -> None:
-        super().__set__(iterator, value)
+        iterator.__dict__["_num_yielded"] = value
         loaders = self.listener
-        if loaders is None or loaders.elsewhere():
+        if loaders is None or threading.get_ident() != loaders.thread:
             return
         try:
-            if value == 0:
+            if not value:
                 loaders.begins(iterator)
-            else:
-                loaders.has_batch(iterator)
+                return
+            given = loaders.of_iterator.get(id(iterator))
+            if given is None or given.asked is None:
+                return
+            seconds = loaders.clock() - given.asked
+            given.asked, given.complete = None, False
+            given.waited += seconds
+            given.batches += 1
+            if given.batches == 1:
+                given.waited_first = seconds
+            if not given.steps:
+                given.last_step = loaders.now()
+            loaders.waited += seconds
+            loaders.batches += 1
+            loaders.newest = given
         except Exception:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
             self.listener = None
 
@@ -208,12 +192,25 @@ class _Asked(_Attribute):
     @never_compiled
     def __get__(self, iterator: Any, kind: type | None = None) -> Any:
         loaders = self.listener
-        if loaders is not None and iterator is not None and not loaders.elsewhere():
-            try:
-                loaders.asked_for_batch(iterator)
-            except Exception:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
-                self.listener = None
-        return super().__get__(iterator, kind)
+        if loaders is None or iterator is None or threading.get_ident() != loaders.thread:
+            return super().__get__(iterator, kind)
+        asked = loaders.of_iterator.get(id(iterator))
+        if asked is not None:
+            asked.asked = loaders.clock()
+            asked.complete = True  # until there is a batch
+            if not asked.batches:
+                asked.asked -= asked.starting
+                asked.began = loaders.now() - asked.starting
+        return iterator.__dict__["_profile_name"]
 
 
 _yielded, _asked = _Yielded("_num_yielded"), _Asked("_profile_name")
+
+
+def _after_fork() -> None:
+    """What a forked process loads is its own."""
+    _yielded.listener = _asked.listener = None
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)

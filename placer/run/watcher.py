@@ -127,6 +127,7 @@ class WatchedModel:
     busy: list[float] = field(default_factory=list)
     waited: float = 0.0
     busy_before: float = 0.0
+    looking: bool = False
     batches: tuple[int, int] = (0, 0)
     workers: int = 0
     step: Step = field(default_factory=Step)
@@ -203,14 +204,15 @@ class WatchedModel:
         if looked:
             step, self.step = self.step, Step()
             self.looked_steps += 1
-            if self.ends and step.called is not None and not step.others:
+            if self.ends and self.looking and step.called is not None and not step.others:
                 whole = now - self.ends[-1]
                 self.loop.append(whole)
                 self.inside.append(min(step.learning * (now - step.called), whole))
                 self.waits.append(min(waited - self.waited, whole))
                 self.busy.append(min(busy - self.busy_before, whole))
+            self.waited, self.busy_before = waited, busy
+        self.looking = looked
         self.steps += 1
-        self.waited, self.busy_before = waited, busy
         self.ends.append(now)
 
 
@@ -223,7 +225,7 @@ class Watcher:
         self.more = False
         self._clock = clock
         self._waited = 0.0
-        self.loaders = Loaders(self._now)
+        self.loaders = Loaders(self._now, clock)
         #: Seconds from a call of a model that learns to the next step of an optimizer, but for waits: each second once.
         self._training = 0.0
         self._began: tuple[float, float] | None = None
@@ -232,6 +234,9 @@ class Watcher:
         self._known: weakref.WeakKeyDictionary[nn.Module, WatchedModel] = weakref.WeakKeyDictionary()
         self._parts: weakref.WeakKeyDictionary[nn.Module, tuple[WatchedModel, str]] = weakref.WeakKeyDictionary()
         self._trained: weakref.WeakKeyDictionary[torch.optim.Optimizer, Trained] = weakref.WeakKeyDictionary()
+        #: The optimizer that made the newest step, which is most often the one that makes the next.
+        self._newest_optimizer: Callable[[], torch.optim.Optimizer | None] = _nobody
+        self._newest: Trained | None = None
         self._alike: dict[Hashable, WatchedModel] = {}
         self._counting: Any = None
         self._left = 0
@@ -353,17 +358,21 @@ class Watcher:
         if os.getpid() != self._process:
             return
         try:
-            trained = self._trained.get(optimizer)
+            trained = self._newest
+            if trained is None or self._newest_optimizer() is not optimizer:
+                trained = self._newest = self._trained.get(optimizer)
+                self._newest_optimizer = weakref.ref(optimizer)
             if trained is None:  # it may have a model that nobody has looked at
-                trained = self._trained[optimizer] = Trained()
+                trained = self._trained[optimizer] = self._newest = Trained()
                 self.look()
             if self._left > 0 and trained.known < len(self._known):
                 self._match(optimizer, trained)
-            now, waited = self._now(), self.loaders.waited
+            now, waited, batches = self._clock() - self._waited, self.loaders.waited, self.loaders.newest
+            if batches is not None:
+                batches.stepped(now)
             if self._began is not None:
                 self._training += now - self._began[0] - (waited - self._began[1])
                 self._began = None
-            self.loaders.stepped(now)
             for watched in trained.models:
                 watched.stepped(now, waited, self._training, looked=self._left > 0)
             trained.steps += 1
@@ -385,6 +394,10 @@ class Watcher:
     def _now(self) -> float:
         """The time, as it would be if nobody had traced."""
         return self._clock() - self._waited
+
+
+def _nobody() -> None:
+    """As a weak reference to what is gone."""
 
 
 def _is_of_a_signal(error: Exception) -> bool:

@@ -47,7 +47,7 @@ class Stream(IterableDataset[Tensor]):
 @pytest.fixture
 def loaders(clock: Any) -> Iterator[Loaders]:
     before = dict(vars(_BaseDataLoaderIter))
-    loaders = Loaders(clock)
+    loaders = Loaders(clock, clock)
     loaders.watch()
     yield loaders
     loaders.unwatch()
@@ -58,7 +58,8 @@ def test_waits_and_passes_of_a_loader_are_seen(loaders: Loaders, clock: Any) -> 
     loader = DataLoader(Rows(clock), batch_size=4)
     for _ in loader:
         clock.now += 10.0
-        loaders.stepped(clock.now)
+        assert loaders.newest is not None
+        loaders.newest.stepped(clock.now)
     for number, _ in enumerate(loader):
         if number:
             break
@@ -80,6 +81,7 @@ def test_waits_and_passes_of_a_loader_are_seen(loaders: Loaders, clock: Any) -> 
 def test_the_start_of_workers_is_waited_for(loaders: Loaders, clock: Any) -> None:
     iterator = iter(DataLoader(Stream()))
     (begun,) = loaders.passes
+    begun.workers = 2  # as far as anybody can tell by what follows
     clock.now += 5.0
     iterator._num_yielded = 0  # as with workers, when they have been started
     clock.now += 1.0
