@@ -15,7 +15,7 @@ from placer.explanation import Explanation
 from placer.profile import Profile
 from placer.run.loop import PricedModel
 from placer.run.options import ReportOptions
-from placer.run.watcher import WatchedModel
+from placer.run.watched import WatchedModel
 from placer.tracing import Trace
 
 #: Models for which advice is asked, those that ran longest.

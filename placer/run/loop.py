@@ -16,7 +16,7 @@ from placer.decision import TIE
 from placer.explanation import Explanation
 from placer.pricing import Cost
 from placer.run.loaders import Loaders, Pass
-from placer.run.watcher import WatchedModel
+from placer.run.watched import WatchedModel
 
 #: The share of a turn that is waited for workers, after the first batch, from which on a turn is as long as theirs.
 WORKERS_BOUND = 0.1

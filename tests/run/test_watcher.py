@@ -17,7 +17,8 @@ from torch.optim import optimizer as optimizers
 
 from placer import machine
 from placer.run import watcher as watching
-from placer.run.watcher import FIRST_CALLS, Inputs, WatchedModel, Watcher
+from placer.run.watched import Inputs, WatchedModel
+from placer.run.watcher import FIRST_CALLS, Watcher
 
 
 @pytest.fixture
