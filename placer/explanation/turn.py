@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from placer.decision import (
     JOB,
     Candidates,
@@ -169,7 +171,8 @@ class Turns:
 
     def __init__(self, workload: Workload, candidates: Candidates, table: Table, size: int) -> None:
         self._model: Callable[[], Any] = weakref.ref(workload.model)
-        shapes = with_batch(workload, size)
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # no mode of the caller's sees it
+            shapes = with_batch(workload, size)
         self._workload = replace(shapes, model=_no_model, modules=(), loss_modules=(), steps=None)
         self._candidates, self._size = candidates, size
         self._table = replace(table, repeats=None)

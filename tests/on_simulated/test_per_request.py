@@ -15,6 +15,8 @@ import torch
 from on_simulated.two_devices import large
 from simulated.device import SimulatedDevice
 from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import placer
 from placer import tracing
@@ -29,6 +31,25 @@ def chosen(profile: Path, model: nn.Module | None = None, **options: Any) -> pla
 
 def forbid_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "trace", lambda workload: pytest.fail("something was traced"))
+
+
+def test_no_mode_of_the_callers_sees_the_question(device: SimulatedDevice, profile_file: Path) -> None:
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(torch.overrides.resolve_name(function))
+            return function(*args, **(kwargs or {}))
+
+    class Operations(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    seen: list[str] = []
+    model, batch = large(), torch.ones(8, 256)
+    with Functions(), Operations():
+        placement = placer.choose(model, batch, mode="infer", profile=profile_file, move=False)
+    assert not [name for name in seen if "empty" in name]
+    assert len(placement.turns) > 1
 
 
 def test_a_request_goes_where_choose_would_put_it(device: SimulatedDevice, profile_file: Path) -> None:
