@@ -2,7 +2,7 @@
 
 from placer.decision import Advice
 from placer.explanation.accuracy import off_before_calibration
-from placer.explanation.answer import advice_line, basis_line, bound_of, headline, spoken, why_line
+from placer.explanation.answer import advice_line, basis_line, bound_of, device_words, headline, spoken, why_line
 from placer.explanation.data import Bottleneck, LayerRow, Measured, OpRow, PartRow, SpanRow, Turn
 from placer.explanation.explanation import Explanation
 from placer.explanation.notebook import card
@@ -28,6 +28,7 @@ __all__ = [
     "bound_of",
     "card",
     "check_packages",
+    "device_words",
     "find_turn",
     "headings",
     "headline",

@@ -239,15 +239,30 @@ def _turn(explanation: ExplanationData) -> str:
 def _in_all(explanation: ExplanationData) -> str:
     """What all epochs take on each device, with their money and energy where these are known."""
     epochs, steps = explanation.workload["epochs"], explanation.workload["steps"]
-    devices = []
-    for name, row in explanation.devices.items():
-        words = [format_interval(*row.between, row.seconds)]
-        if row.dollars is not None:
-            words.append(format_dollars(row.dollars))
-        if row.joules is not None:
-            words.append(f"~{format_joules(row.joules)}")
-        devices.append(f"{name.partition('@')[2] or name} {format_duration(row.seconds)} ({', '.join(words)})")
+    devices = [
+        device_words(name, row.seconds, row.between, row.dollars, row.joules)
+        for name, row in explanation.devices.items()
+    ]
     return f"{format_count(epochs, 'epoch')} of {format_count(steps // epochs, 'step')}: {', '.join(devices)}"
+
+
+def device_words(
+    name: str,
+    seconds: float,
+    between: tuple[float, float],
+    dollars: float | None,
+    joules: float | None,
+    measured: float | None = None,
+) -> str:
+    """What a run takes on a device: ``RTX 4090 23.3 s (15.6–35.3 s, $0.00258, ~1,836 J)``; what is None is left out."""
+    words = [format_interval(*between, seconds)]
+    if measured is not None:
+        words.append(f"measured {format_duration(measured)}")
+    if dollars is not None:
+        words.append(format_dollars(dollars))
+    if joules is not None:
+        words.append(f"~{format_joules(joules)}")
+    return f"{name.partition('@')[2] or name} {format_duration(seconds)} ({', '.join(words)})"
 
 
 def basis_line(explanation: ExplanationData) -> str:

@@ -13,7 +13,7 @@ from placer.decision import StepIdentity, StepTime, ask, objective_of, recorded,
 from placer.errors import PlacerError, first_line
 from placer.explanation import Explanation
 from placer.profile import Profile
-from placer.run.loop import PricedModel
+from placer.run.loop import LoopTimes, PricedModel
 from placer.run.options import ReportOptions
 from placer.run.watched import WatchedModel
 from placer.tracing import Trace
@@ -44,6 +44,11 @@ class Answer:
     def priced(self) -> PricedModel | None:
         """The model with its prices, where it has some."""
         return None if self.explanation is None else PricedModel(self.watched, self.explanation, self.home)
+
+    @property
+    def loop(self) -> LoopTimes | None:
+        """A usual turn of its loop, where that is known."""
+        return None if self.priced is None else self.priced.loop
 
     @property
     def slower(self) -> float | None:

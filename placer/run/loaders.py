@@ -194,14 +194,17 @@ class _Asked(_Attribute):
         loaders = self.listener
         if loaders is None or iterator is None or threading.get_ident() != loaders.thread:
             return super().__get__(iterator, kind)
-        asked = loaders.of_iterator.get(id(iterator))
-        if asked is not None:
-            asked.asked = loaders.clock()
-            asked.complete = True  # until there is a batch
-            if not asked.batches:
-                asked.asked -= asked.starting
-                asked.began = loaders.now() - asked.starting
-        return iterator.__dict__["_profile_name"]
+        try:
+            asked = loaders.of_iterator.get(id(iterator))
+            if asked is not None:
+                asked.asked = loaders.clock()
+                asked.complete = True  # until there is a batch
+                if not asked.batches:
+                    asked.asked -= asked.starting
+                    asked.began = loaders.now() - asked.starting
+        except Exception:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
+            self.listener = None
+        return super().__get__(iterator, kind)
 
 
 _yielded, _asked = _Yielded("_num_yielded"), _Asked("_profile_name")

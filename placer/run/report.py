@@ -14,6 +14,7 @@ from placer.explanation import (
     advice_line,
     basis_line,
     bound_of,
+    device_words,
     headings,
     headline,
     spoken,
@@ -27,10 +28,6 @@ from placer.run.watcher import Watcher
 from placer.sections import Fact, Section, render
 from placer.units import (
     format_count,
-    format_dollars,
-    format_duration,
-    format_interval,
-    format_joules,
     format_seconds,
 )
 
@@ -193,7 +190,7 @@ def _facts(answer: Answer) -> Iterator[Fact]:
 
 def bound_word(answer: Answer, explanation: Explanation) -> str:
     """What bounds the loop where it ran: loader-bound, script-bound, or what bounds the step of the model."""
-    loop = None if answer.priced is None else answer.priced.loop
+    loop = answer.loop
     if loop is not None and loop.waiting > MOST * loop.seconds:
         return "loader-bound"
     if loop is not None and loop.rest > MOST * loop.seconds:
@@ -213,7 +210,7 @@ def verdict_line(answer: Answer, explanation: Explanation) -> str:
 
 def loop_line(answer: Answer, explanation: Explanation) -> str:
     """What takes most of a step, and what a turn of the loop is made of where there is more than the step in it."""
-    loop = None if answer.priced is None else answer.priced.loop
+    loop = answer.loop
     lines = [why_line(explanation)]
     if loop is not None and loop.seconds - loop.inside > LEAST_GAIN * loop.seconds:
         often = f" in {answer.watched.runs_per_step} runs" if answer.watched.runs_per_step > 1 else ""
@@ -228,7 +225,7 @@ def loop_line(answer: Answer, explanation: Explanation) -> str:
 
 def next_line(answer: Answer, explanation: Explanation) -> Next:
     """The one thing worth doing: what saves most of a turn of the loop."""
-    loop = None if answer.priced is None else answer.priced.loop
+    loop = answer.loop
     changes = [*_of_loader(answer, loop), *_of_device_here(answer, explanation), *_of_step(answer, explanation, loop)]
     best = max(changes, key=lambda change: change.gain, default=Next(""))
     if best.gain >= LEAST_GAIN:
@@ -236,7 +233,7 @@ def next_line(answer: Answer, explanation: Explanation) -> Next:
     return _on_other_gpu(answer, explanation, loop) or Next("nothing: no change that is known saves 5% of the time")
 
 
-def _share(answer: Answer, loop: LoopTimes | None) -> float:
+def _share(loop: LoopTimes | None) -> float:
     """The share of a turn of the loop that is the model's."""
     return 1.0 if loop is None or not loop.seconds else loop.inside / loop.seconds
 
@@ -267,11 +264,11 @@ def _of_device_here(answer: Answer, explanation: Explanation) -> Iterator[Next]:
     decision = explanation.decision
     if decision.tie or decision.device == answer.home or decision.device not in machine.available_devices():
         return
-    loop = None if answer.priced is None else answer.priced.loop
+    loop = answer.loop
     rows, gain, saves = explanation.devices, LEAST_GAIN, ""
     if answer.home in rows:
         saved = 1.0 - rows[decision.device].step_seconds / rows[answer.home].step_seconds
-        gain = saved * _share(answer, loop)
+        gain = saved * _share(loop)
         saves = f" (~{gain:.0%} less time)"
     if decision.device == "cpu":
         yield Next(f'one line: device = "cpu", for the model and its batches{saves}', gain)
@@ -287,7 +284,7 @@ def _of_device_here(answer: Answer, explanation: Explanation) -> Iterator[Next]:
 def _of_step(answer: Answer, explanation: Explanation, loop: LoopTimes | None) -> Iterator[Next]:
     """What makes the step itself faster."""
     for advice in explanation.advice:
-        yield Next(advice_line(explanation, advice), advice.gain * _share(answer, loop))
+        yield Next(advice_line(explanation, advice), advice.gain * _share(loop))
 
 
 def _on_other_gpu(answer: Answer, explanation: Explanation, loop: LoopTimes | None) -> Next | None:
@@ -298,7 +295,7 @@ def _on_other_gpu(answer: Answer, explanation: Explanation, loop: LoopTimes | No
     elsewhere = [name for name in rows if "@" in name and rows[name].fits]
     best = min(elsewhere, key=lambda name: rows[name].step_seconds, default=answer.home)
     saved = 1.0 - rows[best].step_seconds / rows[answer.home].step_seconds
-    gain = saved * _share(answer, loop)
+    gain = saved * _share(loop)
     if gain < TIE:
         return None
     return Next(f"a GPU: {spoken(explanation, best)} would take ~{gain:.0%} less time", gain)
@@ -312,15 +309,9 @@ def run_line(run: RunTime) -> str:
     text = f"{_amount(run)}: "
     devices = []
     for name, time in run.devices.items():
-        words = [format_interval(time.low, time.high, time.seconds)]
-        if name == run.home and run.measured_seconds is not None:
-            words.append(f"measured {format_duration(run.measured_seconds)}")
-        if time.dollars is not None:
-            words.append(format_dollars(time.dollars))
-        if time.joules is not None:
-            words.append(f"~{format_joules(time.joules)}")
-        called = name.partition("@")[2] or name
-        devices.append(f"{called} {format_duration(time.seconds)} ({', '.join(words)})")
+        measured = run.measured_seconds if name == run.home else None
+        between = (time.low, time.high)
+        devices.append(device_words(name, time.seconds, between, time.dollars, time.joules, measured))
     text += ", ".join(devices)
     if run.loader_share is not None:
         text += f"; {run.loader_share:.0%} of it here is waiting for the loader, measured"

@@ -110,8 +110,8 @@ class Session:
     def judge(self, limit: float) -> int:
         """The exit code of a script that has ended well, with the report that is told at its end.
 
-        3 where a model ran on a device on which its step takes more than ``limit`` times as long as on the best one
-        that was asked about, 1 where nobody can tell, else 0.
+        3 where it takes more than ``limit`` times as long as on the best device that was asked about, 1 where nobody
+        can tell, else 0.
         """
         self.stop()
         self._reported = self.report()

@@ -99,7 +99,6 @@ class WatchedModel:
     busy: list[float] = field(default_factory=list)
     waited: float = 0.0
     busy_before: float = 0.0
-    looking: bool = False
     batches: tuple[int, int] = (0, 0)
     workers: int = 0
     step: Step = field(default_factory=Step)
@@ -176,13 +175,12 @@ class WatchedModel:
         if looked:
             step, self.step = self.step, Step()
             self.looked_steps += 1
-            if self.ends and self.looking and step.called is not None and not step.others:
+            if self.ends and step.called is not None and not step.others:
                 whole = now - self.ends[-1]
                 self.loop.append(whole)
                 self.inside.append(min(step.learning * (now - step.called), whole))
                 self.waits.append(min(waited - self.waited, whole))
                 self.busy.append(min(busy - self.busy_before, whole))
-            self.waited, self.busy_before = waited, busy
-        self.looking = looked
+        self.waited, self.busy_before = waited, busy
         self.steps += 1
         self.ends.append(now)

@@ -61,9 +61,6 @@ class Watcher:
         self._known: weakref.WeakKeyDictionary[nn.Module, WatchedModel] = weakref.WeakKeyDictionary()
         self._parts: weakref.WeakKeyDictionary[nn.Module, tuple[WatchedModel, str]] = weakref.WeakKeyDictionary()
         self._trained: weakref.WeakKeyDictionary[torch.optim.Optimizer, Trained] = weakref.WeakKeyDictionary()
-        #: The optimizer that made the newest step, which is most often the one that makes the next.
-        self._newest_optimizer: Callable[[], torch.optim.Optimizer | None] = _nobody
-        self._newest: Trained | None = None
         self._alike: dict[Hashable, WatchedModel] = {}
         self._counting: Any = None
         self._left = 0
@@ -185,18 +182,15 @@ class Watcher:
         if os.getpid() != self._process:
             return
         try:
-            trained = self._newest
-            if trained is None or self._newest_optimizer() is not optimizer:
-                trained = self._newest = self._trained.get(optimizer)
-                self._newest_optimizer = weakref.ref(optimizer)
+            trained = self._trained.get(optimizer)
             if trained is None:  # it may have a model that nobody has looked at
-                trained = self._trained[optimizer] = self._newest = Trained()
+                trained = self._trained[optimizer] = Trained()
                 self.look()
             if self._left > 0 and trained.known < len(self._known):
                 self._match(optimizer, trained)
-            now, waited, batches = self._clock() - self._waited, self.loaders.waited, self.loaders.newest
-            if batches is not None:
-                batches.stepped(now)
+            now, waited = self._now(), self.loaders.waited
+            if self.loaders.newest is not None:
+                self.loaders.newest.stepped(now)
             if self._began is not None:
                 self._training += now - self._began[0] - (waited - self._began[1])
                 self._began = None
@@ -221,10 +215,6 @@ class Watcher:
     def _now(self) -> float:
         """The time, as it would be if nobody had traced."""
         return self._clock() - self._waited
-
-
-def _nobody() -> None:
-    """As a weak reference to what is gone."""
 
 
 def _is_of_a_signal(error: Exception) -> bool:
