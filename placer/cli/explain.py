@@ -17,8 +17,10 @@ from placer.cli.target import (
     epoch_options,
     objective_option,
     parse_amounts,
+    rate_options,
     refuse,
     target_options,
+    what_if_option,
     work,
 )
 
@@ -49,28 +51,9 @@ _NOT_MEASURED = ("target", "profiles", "measure", "full", "as_json", "as_html", 
     metavar="FILE|NAME",
     help="Predict with this profile instead of this machine's. Several stand side by side.",
 )
-@click.option(
-    "--what-if",
-    "what_if",
-    multiple=True,
-    metavar="GPU|NAME",
-    help='Add a GPU that is not here to the comparison: "RTX 4090" (placer gpus lists them all), or the '
-    "accelerator of another profile. May be repeated.  [default: a T4, an RTX 4090 and an H100 where "
-    "there is only a CPU]",
-)
+@what_if_option
 @objective_option("What the choice minimizes.")
-@click.option(
-    "--price",
-    multiple=True,
-    metavar="DEVICE=DOLLARS",
-    help="Dollars per hour of the machine while the work runs on DEVICE. May be repeated.",
-)
-@click.option(
-    "--watts",
-    multiple=True,
-    metavar="DEVICE=WATTS",
-    help="Power while the work runs on DEVICE, instead of an estimate from data sheets. May be repeated.",
-)
+@rate_options
 @click.option(
     "--sweep",
     metavar="batch=1:4096",

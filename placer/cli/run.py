@@ -6,33 +6,15 @@ import click
 
 from placer.cli.group import RunLast
 from placer.cli.output import result_options
-from placer.cli.target import checked, epoch_options, parse_amounts
+from placer.cli.target import checked, epoch_options, parse_amounts, rate_options, what_if_option
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
 @click.option("--explain", is_flag=True, help="Add the whole explanation of each model.")
-@click.option(
-    "--what-if",
-    "what_if",
-    multiple=True,
-    metavar="GPU|NAME",
-    help="Add a GPU that is not here to the comparison. May be repeated.  [default: a T4, an RTX 4090 and an H100 "
-    "where there is only a CPU]",
-)
+@what_if_option
 @epoch_options("Batches of an epoch.  [default: as the script's loader has]")
-@click.option(
-    "--price",
-    multiple=True,
-    metavar="DEVICE=DOLLARS",
-    help="Dollars per hour of the machine while the work runs on DEVICE. May be repeated.",
-)
-@click.option(
-    "--watts",
-    multiple=True,
-    metavar="DEVICE=WATTS",
-    help="Power while the work runs on DEVICE, instead of an estimate from data sheets. May be repeated.",
-)
+@rate_options
 @click.option("--profile", metavar="FILE|NAME", help="Predict with this profile instead of this machine's.")
 @click.option(
     "--fail-if-slower-than",

@@ -101,6 +101,23 @@ def epoch_options(steps_help: str) -> Callable[[F], F]:
     return add
 
 
+def what_if_option(command: F) -> F:
+    """``--what-if``, which may be repeated."""
+    text = (
+        'Add a GPU that is not here to the comparison: "RTX 4090" (placer gpus lists them all), or the accelerator of '
+        "another profile. May be repeated.  [default: a T4, an RTX 4090 and an H100 where there is only a CPU]"
+    )
+    return click.option("--what-if", "what_if", multiple=True, metavar="GPU|NAME", help=text)(command)
+
+
+def rate_options(command: F) -> F:
+    """``--price`` and ``--watts`` of devices, which may be repeated."""
+    price = "Dollars per hour of the machine while the work runs on DEVICE. May be repeated."
+    watts = "Power while the work runs on DEVICE, instead of an estimate from data sheets. May be repeated."
+    command = click.option("--watts", multiple=True, metavar="DEVICE=WATTS", help=watts)(command)
+    return click.option("--price", multiple=True, metavar="DEVICE=DOLLARS", help=price)(command)
+
+
 def device_option(text: str) -> Callable[[F], F]:
     """``--device``, which may be repeated."""
     return click.option("--device", "devices", multiple=True, metavar="D", help=f"{text} May be repeated.")
