@@ -8,7 +8,7 @@ from dataclasses import replace
 from placer.decision import JOB, Advice, Table
 from placer.explanation import build
 from placer.explanation.accuracy import usual_errors
-from placer.explanation.answer import IN_PYTHON, short_answer
+from placer.explanation.answer import IN_PYTHON, headline, short_answer
 from placer.explanation.data import ExplanationData, Measured, Turn
 from placer.explanation.notebook import card
 from placer.explanation.page import explanation_page
@@ -70,6 +70,9 @@ class Explanation(ExplanationData):
             left_out=table.left_out,
             real=dict(table.real),
         )
+
+    def __repr__(self) -> str:
+        return f"Explanation({headline(self)!r})"
 
     def __str__(self) -> str:
         return self.to_text()

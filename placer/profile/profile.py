@@ -126,6 +126,12 @@ class Profile:
     unusable: Mapping[str, str] = field(default_factory=dict)
     _on_cores: dict[int, Device] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        fits = ", ".join(
+            f"{device} with {', '.join(map(str, self.threads(device)))} threads" for device in self.devices()
+        )
+        return f"Profile({self.fingerprint.get('cpu', 'unknown CPU')!r}, created={self.created!r}, fits={fits!r})"
+
     @property
     def estimated(self) -> bool:
         """Whether other machines' numbers stand in for those of a device."""

@@ -215,7 +215,10 @@ class _ModelStep:
         values.with_values([*weights, *inputs, *others.tensors], hosted)
         if self.attempt.real:
             if any(weight.is_meta for weight in values.of_modules([self.model])):
-                raise TraceError("the step reads values, and a model on the meta device has none: give it values")
+                raise TraceError(
+                    f"the step is traced by a real run, because {self.attempt.why}; "
+                    "a model on the meta device has no values: give it values"
+                )
             values.draw(inputs)
             for weight in weights:
                 weight.grad = None

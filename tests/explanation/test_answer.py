@@ -171,4 +171,11 @@ def test_an_estimate_tells_what_a_calibration_would_bring_unless_its_class_is_kn
         found = accuracy.off_before_calibration(profile)
         assert found.startswith(f"CPU times are usually 10–20% off, 9 in 10 within 50%; {told}")
     assert placer.explain(nn.Linear(4, 2), (3, 4), what_if=()).usual_errors["cpu"].known_class is True
+
+
+def test_an_interpreter_shows_a_line_of_an_explanation_and_of_a_profile(handmade_profile: Profile) -> None:
+    found = placer.explain(nn.Linear(4, 2), (3, 4), profile=handmade_profile)
+    assert repr(found).startswith(f"Explanation('{found.decision.device}: ")
+    assert all(device in repr(handmade_profile) for device in handmade_profile.devices())
+    assert max(len(repr(found)), len(repr(handmade_profile))) < 200
     assert accuracy.off_before_calibration(load_profile("amd-epyc-2-core")) == ""

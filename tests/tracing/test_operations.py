@@ -236,8 +236,15 @@ def test_a_read_is_a_sync_and_the_notes_name_the_layer(read: Any) -> None:
     assert traced.notes[0].endswith("hold for inputs like the random ones drawn for it")
     with torch.device("meta"):
         model = Reading(nn.Linear(4, 4))
-    with pytest.raises(TraceError, match="a model on the meta device has none"):
+    with pytest.raises(TraceError, match=r"reads a tensor's value .*; a model on the meta device has no values"):
         trace(make_workload(model, (3, 4), mode="infer"))
+
+
+def test_a_step_that_torch_refuses_is_refused_with_its_reason_also_where_no_run_is_possible() -> None:
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    with pytest.raises(TraceError, match="more than 1 value per channel"):
+        trace(make_workload(model, (1, 4), mode="train"))
 
 
 @pytest.mark.parametrize("how", ["trace", "inside"])
