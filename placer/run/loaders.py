@@ -33,8 +33,8 @@ class Pass:
     what workers took to start, seconds that are ``starting``), when the
     first step of an optimizer had ended (``first_step``), and the newest (``last_step``; of a pass without steps, when
     the newest batch was there). ``waited`` are the seconds that the script waited for batches and their workers,
-    ``waited_first`` those for the first one, and ``steps`` the steps of all optimizers. ``complete`` tells that the
-    loader had no more batches.
+    ``waited_first`` those for the first one, and ``steps`` the steps of all optimizers. ``asked`` is, by the clock of
+    waits, since when it is asked for a batch; None once that is there.
     """
 
     sampler: weakref.ref[Any] | None
@@ -48,7 +48,6 @@ class Pass:
     waited_first: float = 0.0
     first_step: float = 0.0
     last_step: float = 0.0
-    complete: bool = False
     asked: float | None = None
 
     def stepped(self, now: float) -> None:
@@ -56,6 +55,11 @@ class Pass:
         self.steps += 1
         self.last_step = now
         self.first_step = self.first_step or now
+
+    @property
+    def complete(self) -> bool:
+        """Whether the loader was asked for one more batch and had none."""
+        return self.asked is not None
 
     @property
     def length(self) -> int | None:
@@ -85,7 +89,8 @@ class Loaders:
     """The ``passes`` over loaders in the thread that started the watching, and the seconds ``waited`` in all.
 
     ``now`` is the time of passes and steps, ``clock`` that of waits: between them are the traces of the watcher.
-    ``newest`` is the pass that gave the newest batch.
+    ``newest`` is the pass that gave the newest batch. ``forked`` tells that this process was forked from the one that
+    is watched. (To ask the system for a process's id takes 4 us in a loop.)
     """
 
     def __init__(self, now: Callable[[], float], clock: Callable[[], float] = time.perf_counter) -> None:
@@ -93,6 +98,7 @@ class Loaders:
         self.waited = 0.0
         self.batches = 0
         self.newest: Pass | None = None
+        self.forked = False
         self.now, self.clock = now, clock
         self.thread = threading.get_ident()
         #: By the identity of their iterators. A new iterator with an old one's identity has its own pass at once.
@@ -139,14 +145,6 @@ class _Attribute:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __get__(self, iterator: Any, kind: type | None = None) -> Any:
-        if iterator is None:
-            return self
-        try:
-            return iterator.__dict__[self.name]
-        except KeyError:
-            raise AttributeError(self.name) from None
-
     def __set__(self, iterator: Any, value: Any) -> None:
         iterator.__dict__[self.name] = value
 
@@ -156,7 +154,10 @@ class _Attribute:
 
 
 class _Yielded(_Attribute):
-    """The number of batches that an iterator has given. What is done for each batch stands here, in one function."""
+    """The number of batches that an iterator has given, which it reads in itself, as without a descriptor.
+
+    What is done for each batch stands here, in one function.
+    """
 
     @never_compiled
     def __set__(self, iterator: Any, value: Any) -> None:
@@ -172,7 +173,7 @@ class _Yielded(_Attribute):
             if given is None or given.asked is None:
                 return
             seconds = loaders.clock() - given.asked
-            given.asked, given.complete = None, False
+            given.asked = None
             given.waited += seconds
             given.batches += 1
             if given.batches == 1:
@@ -191,20 +192,23 @@ class _Asked(_Attribute):
 
     @never_compiled
     def __get__(self, iterator: Any, kind: type | None = None) -> Any:
+        if iterator is None:
+            return self
         loaders = self.listener
-        if loaders is None or iterator is None or threading.get_ident() != loaders.thread:
-            return super().__get__(iterator, kind)
+        if loaders is not None and threading.get_ident() == loaders.thread:
+            try:
+                asked = loaders.of_iterator.get(id(iterator))
+                if asked is not None:
+                    asked.asked = loaders.clock()
+                    if not asked.batches:
+                        asked.asked -= asked.starting
+                        asked.began = loaders.now() - asked.starting
+            except Exception:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
+                self.listener = None
         try:
-            asked = loaders.of_iterator.get(id(iterator))
-            if asked is not None:
-                asked.asked = loaders.clock()
-                asked.complete = True  # until there is a batch
-                if not asked.batches:
-                    asked.asked -= asked.starting
-                    asked.began = loaders.now() - asked.starting
-        except Exception:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
-            self.listener = None
-        return super().__get__(iterator, kind)
+            return iterator.__dict__["_profile_name"]
+        except KeyError:
+            raise AttributeError("_profile_name") from None
 
 
 _yielded, _asked = _Yielded("_num_yielded"), _Asked("_profile_name")
@@ -212,7 +216,10 @@ _yielded, _asked = _Yielded("_num_yielded"), _Asked("_profile_name")
 
 def _after_fork() -> None:
     """What a forked process loads is its own."""
-    _yielded.listener = _asked.listener = None
+    for descriptor in (_yielded, _asked):
+        if descriptor.listener is not None:
+            descriptor.listener.forked = True
+            descriptor.listener = None
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows

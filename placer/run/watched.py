@@ -62,8 +62,9 @@ class Step:
 
 @dataclass
 class Trained:
-    """The models that an optimizer trains, of the first ``known`` ones, and how many steps it has made."""
+    """The models that an ``optimizer`` trains, of the first ``known`` ones, and how many steps it has made."""
 
+    optimizer: weakref.ref[torch.optim.Optimizer]
     models: list[WatchedModel] = field(default_factory=list)
     known: int = 0
     steps: int = 0

@@ -12,7 +12,6 @@ A hook on optimizers stays, which notes when a step has ended. Nothing is done i
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -56,11 +55,11 @@ class Watcher:
         #: Seconds from a call of a model that learns to the next step of an optimizer, but for waits: each second once.
         self._training = 0.0
         self._began: tuple[float, float] | None = None
-        self._process = os.getpid()
         self._busy = threading.Lock()
         self._known: weakref.WeakKeyDictionary[nn.Module, WatchedModel] = weakref.WeakKeyDictionary()
         self._parts: weakref.WeakKeyDictionary[nn.Module, tuple[WatchedModel, str]] = weakref.WeakKeyDictionary()
-        self._trained: weakref.WeakKeyDictionary[torch.optim.Optimizer, Trained] = weakref.WeakKeyDictionary()
+        #: By the identity of their optimizers. A new optimizer with an old one's identity has its own.
+        self._trained: dict[int, Trained] = {}
         self._alike: dict[Hashable, WatchedModel] = {}
         self._counting: Any = None
         self._left = 0
@@ -104,7 +103,7 @@ class Watcher:
 
     def _called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A model is about to run. Others that run at the same time are not looked at, nor is a forked process."""
-        if os.getpid() != self._process or not self._busy.acquire(blocking=False):
+        if self.loaders.forked or not self._busy.acquire(blocking=False):
             return
         try:
             self._look_at(module, args, kwargs)
@@ -179,12 +178,12 @@ class Watcher:
     @calls.unseen_by_compiler
     def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """An optimizer has made a step. In a loop that nobody looks at any more, only that is noted."""
-        if os.getpid() != self._process:
+        if self.loaders.forked:
             return
         try:
-            trained = self._trained.get(optimizer)
-            if trained is None:  # it may have a model that nobody has looked at
-                trained = self._trained[optimizer] = Trained()
+            trained = self._trained.get(id(optimizer))
+            if trained is None or trained.optimizer() is not optimizer:  # it may have a model that nobody looked at
+                trained = self._trained[id(optimizer)] = Trained(weakref.ref(optimizer))
                 self.look()
             if self._left > 0 and trained.known < len(self._known):
                 self._match(optimizer, trained)

@@ -205,17 +205,28 @@ def test_models_of_one_architecture_are_one_and_an_optimizer_of_two_counts_for_e
     assert len(optimizer.state) == 12
 
 
-def test_a_failure_of_its_own_ends_the_watching_and_not_the_script(
-    watcher: Watcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_optimizer_that_has_no_hash_is_counted_as_any_other(watcher: Watcher) -> None:
     class Unhashable(torch.optim.SGD):
         __hash__ = None
 
     model = net()
-    before = model[0].weight.detach().clone()
     train(model, optimizer=Unhashable(model.parameters(), lr=0.1))
+    assert watcher.failure is None
+    assert watcher.models[0].steps > 0
+
+
+def test_a_failure_of_its_own_ends_the_watching_and_not_the_script(
+    watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Secretive(nn.Sequential):
+        def parameters(self, recurse: bool = True) -> Any:
+            raise PermissionError("ask the layers")
+
+    model = Secretive(*net())
+    before = model[0].weight.detach().clone()
+    train(model, optimizer=torch.optim.SGD([*model[0].parameters()], lr=0.1))
     assert not torch.equal(model[0].weight, before)
-    assert watcher.failure == "TypeError: unhashable type: 'Unhashable'"
+    assert watcher.failure == "PermissionError: ask the layers"
     assert vars(nn.Module)["_compiled_call_impl"] is None
 
 
