@@ -28,12 +28,22 @@ from placer.machine.identity import (
     tf32,
 )
 from placer.machine.nvml import describe_driver, order_is_known
-from placer.machine.speed import MeasuredSpeeds, Moment, measure_speeds, moment, others_share, small_network
+from placer.machine.speed import (
+    MeasuredSpeeds,
+    Moment,
+    children_seconds,
+    measure_speeds,
+    moment,
+    others_share,
+    small_network,
+    taken_share,
+)
 
 __all__ = [
-    "MeasuredSpeeds", "Moment", "OLDEST_TORCH", "accelerators", "available_devices", "cpu_instructions", "cpu_model",
-    "cpu_version", "current_device", "describe_accelerators", "describe_driver", "differences", "fingerprint",
-    "has_context", "known_free_memory", "machine_id", "matmul_precision", "measure_speeds", "memory",
-    "moment", "normal_device", "older_torch", "order_is_known", "others_share", "reserved_memory", "same_kind",
-    "small_network", "split_device", "tf32", "unsupported", "usable_cores", "utilization",
+    "MeasuredSpeeds", "Moment", "OLDEST_TORCH", "accelerators", "available_devices", "children_seconds",
+    "cpu_instructions", "cpu_model", "cpu_version", "current_device", "describe_accelerators", "describe_driver",
+    "differences", "fingerprint", "has_context", "known_free_memory", "machine_id", "matmul_precision",
+    "measure_speeds", "memory", "moment", "normal_device", "older_torch", "order_is_known", "others_share",
+    "reserved_memory", "same_kind", "small_network", "split_device", "taken_share", "tf32", "unsupported",
+    "usable_cores", "utilization",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ nothing (a container without /proc).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -165,7 +166,8 @@ def _times(run: Callable[[], object]) -> list[float]:
 class Moment:
     """A moment, in seconds.
 
-    ``wall``: by the clock. ``thread`` and ``process``: CPU time that the calling thread and its process have had.
+    ``wall``: by the clock. ``thread`` and ``process``: CPU time that the calling thread and its process have had, the
+    latter with its children that have ended.
     ``cores``: how long each core that the process may use has been busy; none where nobody can tell.
     """
 
@@ -177,7 +179,22 @@ class Moment:
 
 def moment() -> Moment:
     """Now."""
-    return Moment(time.perf_counter(), time.thread_time(), time.process_time(), _busy_cores())
+    children = os.times()
+    process = time.process_time() + children.children_user + children.children_system
+    return Moment(time.perf_counter(), time.thread_time(), process, _busy_cores())
+
+
+def children_seconds() -> float:
+    """CPU time of the processes that this one has started, directly or not, and that still run."""
+    import psutil
+
+    seconds = 0.0
+    with contextlib.suppress(psutil.Error, OSError):
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                times = child.cpu_times()
+                seconds += times.user + times.system
+    return seconds
 
 
 def waited_share(began: Moment, ended: Moment) -> float:

@@ -62,14 +62,14 @@ class Answer:
         return rows[self.home].step_seconds / best if best else None
 
 
-def answers(models: Sequence[WatchedModel], options: ReportOptions) -> list[Answer]:
-    """An answer for each model, in order."""
+def answers(models: Sequence[WatchedModel], options: ReportOptions, *, kept: bool) -> list[Answer]:
+    """An answer for each model, in order; ``kept``: what its steps took is kept for later ones."""
     longest = sorted(models, key=lambda watched: -(watched.seconds or 0.0) * watched.steps)
     advised = [id(watched) for watched in longest[:ADVISED]]
-    return [_answer(watched, options, advice=id(watched) in advised) for watched in models]
+    return [_answer(watched, options, advice=id(watched) in advised, kept=kept) for watched in models]
 
 
-def _answer(watched: WatchedModel, options: ReportOptions, *, advice: bool) -> Answer:
+def _answer(watched: WatchedModel, options: ReportOptions, *, advice: bool, kept: bool) -> Answer:
     """Price a step on what a model ran on most. Raises nothing."""
     if not watched.inputs:
         return Answer(watched, reason="its inputs were not observed")
@@ -94,7 +94,7 @@ def _answer(watched: WatchedModel, options: ReportOptions, *, advice: bool) -> A
             question = replace(question, work=traced_step(replace(workload, steps=None), inputs.trace))
         explanation = explained(question, advice=advice, turn=options.explain, larger=inputs.larger)
         answer = Answer(watched, explanation, asked=frozenset(asked))
-        if question.recorded:
+        if kept and question.recorded:
             _record(answer, step.parts[0].identity, question.candidates.profile)
         return answer
     except Exception as error:  # noqa: BLE001 - the script has ended well; one model without a price is one line

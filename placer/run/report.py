@@ -21,6 +21,7 @@ from placer.explanation import (
     why_line,
 )
 from placer.pricing import Cost
+from placer.profile import MUCH
 from placer.run.answers import Answer, answers
 from placer.run.loop import LoopTimes, RunTime, run_time
 from placer.run.options import SCHEMA, ReportOptions
@@ -107,7 +108,13 @@ def reported(watcher: Watcher, options: ReportOptions) -> Report:
         remarks.append(f"only the first {len(watcher.models)} architectures were looked at")
     if not watcher.models:
         remarks.append("no model ran: a model is an nn.Module with parameters that is called with tensors")
-    made = answers(watcher.models, options)
+    others = watcher.others_share
+    if others >= MUCH:
+        remarks.append(
+            f"other programs had {others:.0%} of the cores meanwhile: what was measured is of a busy machine, "
+            "and is not kept for later answers"
+        )
+    made = answers(watcher.models, options, kept=others < MUCH)
     models = [answer.priced for answer in made if answer.priced is not None]
     run = run_time(models, watcher.loaders, steps_per_epoch=options.steps_per_epoch, epochs=options.epochs)
     return Report(made, run, remarks, options.explain)

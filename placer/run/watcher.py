@@ -27,6 +27,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from placer.errors import TraceError, first_line
+from placer.machine import Moment, children_seconds, moment, taken_share
 from placer.nest import tensors
 from placer.run import calls
 from placer.run.loaders import Loaders
@@ -56,6 +57,7 @@ class Watcher:
         self._training = 0.0
         self._began: tuple[float, float] | None = None
         self._busy = threading.Lock()
+        self._start: Moment | None = None
         self._known: weakref.WeakKeyDictionary[nn.Module, WatchedModel] = weakref.WeakKeyDictionary()
         self._parts: weakref.WeakKeyDictionary[nn.Module, tuple[WatchedModel, str]] = weakref.WeakKeyDictionary()
         #: By the identity of their optimizers. A new optimizer with an old one's identity has its own.
@@ -69,8 +71,17 @@ class Watcher:
         """In the order in which they were seen first."""
         return list(self._alike.values())
 
+    @property
+    def others_share(self) -> float:
+        """Share of the cores' time since ``start`` that other programs had, 0 to 1; 0 where nobody can tell."""
+        if self._start is None:
+            return 0.0
+        now = moment()
+        return taken_share(self._start, replace(now, process=now.process + children_seconds()))
+
     def start(self) -> None:
         """Watch from now on. Raises NotImplementedError with a torch that placer does not know."""
+        self._start = moment()
         calls.watch()
         self.loaders.watch()
         self._counting = register_optimizer_step_post_hook(self._stepped)

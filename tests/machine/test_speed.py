@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +13,7 @@ import psutil
 import pytest
 import torch
 
-from placer.machine import measure_speeds, speed
+from placer.machine import children_seconds, measure_speeds, speed
 from placer.machine.speed import Moment, moment, others_share
 
 
@@ -89,3 +91,16 @@ def test_a_system_that_does_not_tell_is_no_error(error: Exception, monkeypatch: 
 
     monkeypatch.setattr(psutil, "cpu_times", refuse)
     assert moment().cores == ()
+
+
+def test_the_time_of_its_own_children_is_not_that_of_others() -> None:
+    burn = "import time; print(flush=True)\nwhile time.process_time() < 0.3: pass"
+    began = moment().process + children_seconds()
+    child = subprocess.Popen([sys.executable, "-c", f"{burn}\nprint(flush=True); input()"], stdin=-1, stdout=-1)
+    assert child.stdout is not None
+    child.stdout.readline()
+    child.stdout.readline()
+    assert moment().process + children_seconds() - began >= 0.25  # while it runs
+    before = moment().process
+    child.communicate(b"\n")
+    assert moment().process - before >= 0.25  # when it has ended

@@ -180,7 +180,12 @@ def test_steps_of_a_script_tell_later_choices_of_it_and_of_other_sizes(
     def steps() -> list[dict[str, Any]]:
         return [entry for entry in history.last(99) if entry["kind"] == "steps"]
 
-    monkeypatch.setattr(watcher, "Watcher", partial(watcher.Watcher, itertools.count(step=0.5).__next__))
+    seen = watcher.Watcher
+    monkeypatch.setattr(watcher, "Watcher", partial(seen, itertools.count(step=0.5).__next__))
+    monkeypatch.setattr(seen, "others_share", 0.2)
+    assert "other programs had 20% of the cores" in told(ReportOptions(), lambda: train(steps=20))
+    assert steps() == []
+    monkeypatch.setattr(seen, "others_share", 0.1)
     told(ReportOptions("intel-xeon-avx512-2-core"), lambda: train(steps=20))  # the prices of another machine
     told(ReportOptions(), lambda: train(steps=3))  # too few
     assert steps() == []
