@@ -65,7 +65,7 @@ def result_options(*forms: str, text: str = "") -> Callable[[Callable[..., None]
         kinds = click.Choice(forms)
         checked = click.option("--format", "form", type=kinds, help=f"{text}  [default: text]")(checked)
         where = click.Path(dir_okay=False)
-        return click.option("--output", type=where, metavar="FILE", help="Write to FILE instead of stdout.")(checked)
+        return click.option("--output", type=where, metavar="FILE", help="Write the result to a new FILE.")(checked)
 
     return add
 

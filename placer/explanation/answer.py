@@ -179,7 +179,7 @@ def _bars(explanation: ExplanationData) -> list[list[Cell | str]]:
             remark = f"does not fit: needs {format_bytes(row.peak_memory_bytes)}"
         elif len(thought) > 1 and name in thought:
             faster = explanation.devices[_best_present(explanation)].seconds / row.seconds
-            ratio = f"{format_ratio(faster)} as fast" if faster >= 0.1 else f"{format_ratio(1.0 / faster)} as long"
+            ratio = f"{format_ratio(faster)} as fast" if faster >= 1.0 else f"{format_ratio(1.0 / faster)} as long"
             remark += f"  {ratio}{'' if row.total_seconds is None else ' in all'}"
         rows.append([called[name], Cell(format_seconds(row.step_seconds), row.step_seconds / longest, number), remark])
     return rows

@@ -20,6 +20,8 @@ _AXES = {"batch": "batch size", "steps": "number of steps", "count": "steps", "r
 _COUNTED = {"steps": "steps", "count": "steps", "repeats": "repeats"}
 #: Of so many devices the table has intervals.
 MOST_INTERVALS = 3
+#: The verdict where no device has room.
+NOWHERE = "fits nowhere"
 #: What the chosen device is, by what is minimized.
 _BETTER = {"time": "faster", "cost": "cheaper", "energy": "less energy"}
 
@@ -40,6 +42,14 @@ class Sweep:
     def decisions(self) -> dict[int, Decision]:
         """What is chosen at each value."""
         return {value: table.decide() for value, table in self.rows.items()}
+
+    @cached_property
+    def choices(self) -> dict[int, str]:
+        """What is chosen at each value, in words: a device, that some are about the same, or that none has room."""
+        return {value: decision.verdict if self._fits(value) else NOWHERE for value, decision in self.decisions.items()}
+
+    def _fits(self, value: int) -> bool:
+        return any(cost.fits for cost in self.rows[value].costs.values())
 
     @property
     def axis(self) -> str:
@@ -76,12 +86,12 @@ class Sweep:
         return times
 
     def crossovers(self) -> list[tuple[int, str]]:
-        """(value, device) of the first value, and of each where the choice differs from the value before."""
-        return _changes({value: decision.device for value, decision in self.decisions.items()})
+        """(value, device) of the first value that fits, and of each where the choice differs from the value before."""
+        return _changes({value: decision.device for value, decision in self.decisions.items() if self._fits(value)})
 
     def verdicts(self) -> list[tuple[int, str]]:
         """(value, verdict) of the first value, and of each where the verdict differs from the one before."""
-        return _changes({value: decision.verdict for value, decision in self.decisions.items()})
+        return _changes(self.choices)
 
     def turn(self, value: int) -> float | None:
         """About where the two choices are level between the value before ``value`` and ``value``; None: nowhere."""
@@ -127,8 +137,9 @@ class Sweep:
                 seconds, low, high = times[index]
                 cells += [format_duration(seconds), *([format_interval(low, high, seconds)] if wide else [])]
             if len(self.costs) > 1:
-                cells.append(f"{'→ ' if value in turning else ''}{decision.verdict}")
-                cells.append("-" if decision.confidence is None else sureness(decision.confidence))
+                sure = decision.confidence if self._fits(value) else None
+                cells.append(f"{'→ ' if value in turning else ''}{self.choices[value]}")
+                cells.append("-" if sure is None else sureness(sure))
             rows.append(cells)
         unit = "in all" if self.in_all else "of the job" if self.part else "of a step"
         compared = [_BETTER[self._objective], "sure"] if len(self.costs) > 1 else []
@@ -145,7 +156,7 @@ class Sweep:
                 {
                     self.over: value,
                     "choice": decision.device,
-                    "verdict": decision.verdict,
+                    "verdict": self.choices[value],
                     "confidence": decision.confidence,
                     "devices": {name: asdict(cost) for name, cost in table.costs.items()},
                 }

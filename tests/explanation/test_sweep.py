@@ -44,6 +44,19 @@ def test_the_choice_turns_where_the_curves_meet_and_a_tie_is_told(make_predictio
     assert Sweep("batch", {10: tied.rows[10]}).verdict() == "about the same at every batch size."
 
 
+def test_where_no_device_has_room_none_is_chosen(make_prediction: Make) -> None:
+    def row(size: int) -> dict[str, Prediction]:
+        return {
+            "cpu": make_prediction("cpu", size * 1e-4, fits=size < 64),
+            "cuda": make_prediction("cuda", 1e-3, fits=size < 16),
+        }
+
+    sweep = Sweep("batch", {size: table_of(row(size)) for size in (4, 16, 64)})
+    assert sweep.verdict() == "cpu first; fits nowhere from batch 64 on."
+    assert sweep.crossovers() == [(4, "cpu")]
+    assert "→ fits nowhere" in sweep.to_text(width=100)
+
+
 def test_over_steps_the_one_time_cost_counts(make_prediction: Make) -> None:
     found = {"cpu": make_prediction("cpu", 2e-3), "cuda": make_prediction("cuda", 1e-3, one_time_seconds=1.0)}
     table = table_of(found)
