@@ -188,8 +188,6 @@ def cnn(random: Random) -> tuple[Layers, Tensor]:
         staged=random.random() < 0.4,
     )
     _, norm, _, mean = _BY_DIMENSIONS[dims]
-    # The smallest side that is halved. One position of one image has no variance to normalize by.
-    smallest = (4 if batch == 1 else 2) if image.staged else 8
     layers = Layers()
     for _ in range(log_int(random, 1, 12 if image.staged else 8)):
         points, width = image.points, image.width
@@ -198,7 +196,7 @@ def cnn(random: Random) -> tuple[Layers, Tensor]:
         if image.normalized:
             layers.add(norm(width), elements=points * width)
         layers.add(image.activation(), elements=points * width)
-        if image.side >= smallest and random.random() < (0.6 if image.staged else 0.4):
+        if image.side >= (2 if image.staged else 8) and random.random() < (0.6 if image.staged else 0.4):
             _halve(layers, random, image, points)
     # A linear layer on every position, or on their mean.
     inputs = image.channels * image.side**dims

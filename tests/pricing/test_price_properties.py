@@ -57,7 +57,10 @@ def random_network(random: Random) -> tuple[nn.Module, Tensor]:
     kinds = [kind for kind in KINDS if kind is not solver]
     with torch.device("meta"):
         layers, x = random.choice(kinds)(random)
-    return nn.Sequential(*layers), x
+    model = nn.Sequential(*layers)
+    if len(x) == 1 and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
+        x = torch.cat([x, x])  # one position of one image has no variance to normalize by
+    return model, x
 
 
 def traced(model: nn.Module, shape: tuple[int, ...], mode: str) -> Trace:
