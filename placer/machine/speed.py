@@ -166,8 +166,7 @@ def _times(run: Callable[[], object]) -> list[float]:
 class Moment:
     """A moment, in seconds.
 
-    ``wall``: by the clock. ``thread`` and ``process``: CPU time that the calling thread and its process have had, the
-    latter with its children that have ended.
+    ``wall``: by the clock. ``thread`` and ``process``: CPU time that the calling thread and its process have had.
     ``cores``: how long each core that the process may use has been busy; none where nobody can tell.
     """
 
@@ -179,19 +178,18 @@ class Moment:
 
 def moment() -> Moment:
     """Now."""
-    children = os.times()
-    process = time.process_time() + children.children_user + children.children_system
-    return Moment(time.perf_counter(), time.thread_time(), process, _busy_cores())
+    return Moment(time.perf_counter(), time.thread_time(), time.process_time(), _busy_cores())
 
 
 def children_seconds() -> float:
-    """CPU time of the processes that this one has started, directly or not, and that still run."""
+    """CPU time of the processes that this one has started, of those that run and those that have ended."""
     import psutil
 
-    seconds = 0.0
+    ended = os.times()
+    seconds = ended.children_user + ended.children_system
     with contextlib.suppress(psutil.Error, OSError):
         for child in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):  # it has just ended
+            with contextlib.suppress(psutil.Error):  # it is ending
                 times = child.cpu_times()
                 seconds += times.user + times.system
     return seconds

@@ -109,7 +109,7 @@ def reported(watcher: Watcher, options: ReportOptions) -> Report:
     if not watcher.models:
         remarks.append("no model ran: a model is an nn.Module with parameters that is called with tensors")
     others = watcher.others_share
-    if others >= MUCH:
+    if others >= MUCH and watcher.models:
         remarks.append(
             f"other programs had {others:.0%} of the cores meanwhile: what was measured is of a busy machine, "
             "and is not kept for later answers"

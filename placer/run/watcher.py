@@ -74,14 +74,11 @@ class Watcher:
     @property
     def others_share(self) -> float:
         """Share of the cores' time since ``start`` that other programs had, 0 to 1; 0 where nobody can tell."""
-        if self._start is None:
-            return 0.0
-        now = moment()
-        return taken_share(self._start, replace(now, process=now.process + children_seconds()))
+        return 0.0 if self._start is None else taken_share(self._start, _with_children(moment()))
 
     def start(self) -> None:
         """Watch from now on. Raises NotImplementedError with a torch that placer does not know."""
-        self._start = moment()
+        self._start = _with_children(moment())
         calls.watch()
         self.loaders.watch()
         self._counting = register_optimizer_step_post_hook(self._stepped)
@@ -225,6 +222,11 @@ class Watcher:
     def _now(self) -> float:
         """The time, as it would be if nobody had traced."""
         return self._clock() - self._waited
+
+
+def _with_children(now: Moment) -> Moment:
+    """The moment, with what the script's other processes have computed as its own: its workers are no other program."""
+    return replace(now, process=now.process + children_seconds())
 
 
 def _is_of_a_signal(error: Exception) -> bool:
