@@ -3,8 +3,8 @@
 In the script's process only names, shapes and times are noted, when a model is called and when an optimizer has made
 a step: no op runs, and nothing is copied. A step is traced as ``placer.choose`` traces it: in a forked child, on the
 script's own objects, of which nothing changes and only the trace comes back. That is done once for each architecture,
-at its first call, and once more when its optimizer is known; the script waits for it, a tenth of a second as a rule,
-which is no part of what is measured.
+at its first call, and once more when its optimizer is known; the script waits for it, a tenth of a second as a rule.
+What it takes to look at a call is no part of what is measured.
 
 Calls are looked at until there have been enough, and again after the first step of each optimizer (see ``calls``).
 A hook on optimizers stays, which notes when a step has ended. Nothing is done in processes that are forked.
@@ -113,17 +113,20 @@ class Watcher:
         """A model is about to run. Others that run at the same time are not looked at, nor is a forked process."""
         if self.loaders.forked or not self._busy.acquire(blocking=False):
             return
+        began = self._clock()
         try:
-            self._look_at(module, args, kwargs)
+            self._look_at(module, args, kwargs, began - self._waited)
             self._left -= 1
             if self._left <= 0:
                 calls.listen(None)
         except Exception as error:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
             self._end(error)
         finally:
+            self._waited += self._clock() - began
             self._busy.release()
 
-    def _look_at(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _look_at(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], called: float) -> None:
+        """Note a call that was made at the time ``called``."""
         if isinstance(module, nn.DataParallel):
             module = module.module
         with torch._C.DisableTorchFunction():  # not even a mode of the script's sees that a shape is read
@@ -139,11 +142,10 @@ class Watcher:
             workload = _trace(watched, inputs, module, args, kwargs)
             if inputs.trace is not None and inputs.plain and self._clock() - began < QUICK:
                 inputs.larger = _trace_larger(workload)
-            self._waited += self._clock() - began
         if inputs.learning:
-            watched.step.called = self._now()
+            watched.step.called = called
             watched.step.learning += 1
-            self._began = self._began or (watched.step.called, self.loaders.waited)
+            self._began = self._began or (called, self.loaders.waited)
         else:
             watched.step.others += 1
 
@@ -220,7 +222,7 @@ class Watcher:
                 watched.trained_by(optimizer)
 
     def _now(self) -> float:
-        """The time, as it would be if nobody had traced."""
+        """The time, as it would be if nobody had looked at a call."""
         return self._clock() - self._waited
 
 

@@ -205,6 +205,28 @@ def test_models_of_one_architecture_are_one_and_an_optimizer_of_two_counts_for_e
     assert len(optimizer.state) == 12
 
 
+def test_what_it_takes_to_look_is_no_part_of_a_step(
+    watcher: Watcher, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = watcher._look_at
+
+    def slow(*seen: Any) -> None:
+        clock.now += 1000.0
+        look(*seen)
+        clock.now += 1000.0
+
+    def taking_two_seconds(*call: Any) -> None:
+        clock.now += 2.0
+
+    monkeypatch.setattr(watcher, "_look_at", slow)
+    model = net()
+    model.register_forward_hook(taking_two_seconds)
+    train(model)
+    (seen,) = watcher.models
+    assert len(seen.loop) > 2
+    assert set(seen.loop) == set(seen.inside) == {2.0}
+
+
 def test_an_optimizer_that_has_no_hash_is_counted_as_any_other(watcher: Watcher) -> None:
     class Unhashable(torch.optim.SGD):
         __hash__ = None
