@@ -308,11 +308,15 @@ def advice_lines(explanation: ExplanationData) -> list[str]:
     return [advice_line(explanation, advice) for advice in explanation.advice]
 
 
-def advice_line(explanation: ExplanationData, advice: Advice) -> str:
-    """What a change saves, where it would then run, and how to make it."""
+def advice_line(explanation: ExplanationData, advice: Advice, *, where: str = "") -> str:
+    """What a change saves, where it would then run, and how to make it.
+
+    ``where`` is the device that need not be named; the chosen one by default.
+    """
     per_row = " per row" if advice.kind == "batch" else ""
     saves = f"{advice.change}: {'~' if advice.guess else ''}{advice.gain:.0%} less time{per_row}"
-    elsewhere = f", on {advice.device}" if advice.device != explanation.decision.device else ""
+    unnamed = where or explanation.decision.device
+    elsewhere = f", on {spoken(explanation, advice.device)}" if advice.device != unnamed else ""
     times = f"{format_seconds(advice.after)} instead of {format_seconds(advice.before)}{elsewhere}"
     results = "; this changes the model's results" if advice.changes_results else ""
     results += "; this would tip it" if advice.tips else ""

@@ -291,7 +291,7 @@ def _of_device_here(answer: Answer, explanation: Explanation) -> Iterator[Next]:
 def _of_step(answer: Answer, explanation: Explanation, loop: LoopTimes | None) -> Iterator[Next]:
     """What makes the step itself faster."""
     for advice in explanation.advice:
-        yield Next(advice_line(explanation, advice), advice.gain * _share(loop))
+        yield Next(advice_line(explanation, advice, where=answer.home), advice.gain * _share(loop))
 
 
 def _on_other_gpu(answer: Answer, explanation: Explanation, loop: LoopTimes | None) -> Next | None:

@@ -130,6 +130,13 @@ def test_the_line_that_would_help_is_named(handmade_profile: Profile, monkeypatc
     assert "one line: placement = placer.choose(model, (512, 84)), and placement.batches(loader) for the loader" in text
 
 
+def test_what_helps_on_a_gpu_that_is_not_here_names_it() -> None:
+    options = ReportOptions("intel-xeon-avx512-2-core", what_if=("RTX 4090",))
+    text = one_line(told(options, lambda: train(1024, 256)))
+    assert "the RTX 4090 would be" in text
+    assert re.search(r"Next a batch of 1,024 instead of 256: .*, on the RTX 4090\)", text)
+
+
 @pytest.mark.parametrize("outside", [0.05, 0.0])
 def test_time_that_goes_elsewhere_is_told_from_a_busy_machine(
     handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch, clock: Any, outside: float
