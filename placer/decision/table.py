@@ -72,6 +72,11 @@ class Table:
             costs[device] = self.objective.applied(whole, self.repeats)
         return costs
 
+    @property
+    def fits(self) -> bool:
+        """Whether any device has room for it."""
+        return any(cost.fits for cost in self.costs.values())
+
     def alone(self, part: PricedPart) -> Table:
         """The table of one part, as of a long run of its steps."""
         return replace(self, parts=(replace(part, count=1),), facts=part.facts, repeats=None, unit=STEP, predicted=None)

@@ -46,10 +46,9 @@ class Sweep:
     @cached_property
     def choices(self) -> dict[int, str]:
         """What is chosen at each value, in words: a device, that some are about the same, or that none has room."""
-        return {value: decision.verdict if self._fits(value) else NOWHERE for value, decision in self.decisions.items()}
-
-    def _fits(self, value: int) -> bool:
-        return any(cost.fits for cost in self.rows[value].costs.values())
+        return {
+            value: decision.verdict if self.rows[value].fits else NOWHERE for value, decision in self.decisions.items()
+        }
 
     @property
     def axis(self) -> str:
@@ -87,7 +86,7 @@ class Sweep:
 
     def crossovers(self) -> list[tuple[int, str]]:
         """(value, device) of the first value that fits, and of each where the choice differs from the value before."""
-        return _changes({value: decision.device for value, decision in self.decisions.items() if self._fits(value)})
+        return _changes({value: decision.device for value, decision in self.decisions.items() if self.rows[value].fits})
 
     def verdicts(self) -> list[tuple[int, str]]:
         """(value, verdict) of the first value, and of each where the verdict differs from the one before."""
@@ -137,7 +136,7 @@ class Sweep:
                 seconds, low, high = times[index]
                 cells += [format_duration(seconds), *([format_interval(low, high, seconds)] if wide else [])]
             if len(self.costs) > 1:
-                sure = decision.confidence if self._fits(value) else None
+                sure = decision.confidence if self.rows[value].fits else None
                 cells.append(f"{'→ ' if value in turning else ''}{self.choices[value]}")
                 cells.append("-" if sure is None else sureness(sure))
             rows.append(cells)

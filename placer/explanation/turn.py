@@ -106,7 +106,7 @@ class _Sizes:
             traced = trace_parts(with_batch(self.workload, size))
             if not traced.parts[0].trace.real:
                 table = answer(replace(self.question, work=traced))
-                if any(cost.fits for cost in table.costs.values()):
+                if table.fits:
                     self.tables[size] = table
         return size in self.tables
 

@@ -27,10 +27,7 @@ from placer.run.loop import LoopTimes, RunTime, run_time
 from placer.run.options import SCHEMA, ReportOptions
 from placer.run.watcher import Watcher
 from placer.sections import Fact, Section, render
-from placer.units import (
-    format_count,
-    format_seconds,
-)
+from placer.units import format_count, format_seconds
 
 #: The share of a turn of the loop from which on what takes it bounds the loop.
 MOST = 0.5
